@@ -1,0 +1,1 @@
+"""What a layout costs: model, workload, layout, operators, collectives, memory, pipeline, estimate."""

@@ -1,0 +1,133 @@
+"""What a model is: weights, attention geometry and layer kinds. No file format is known here.
+
+A layer kind lists its weights; from that one list come the exact parameter count, the bytes on a device
+under a sharding, and the matrix products with their FLOPs.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+
+class Shard(StrEnum):
+    """How tensor (and expert) parallelism cuts a weight."""
+
+    COLUMN = "column"  # output dimension over tp
+    ROW = "row"  # input dimension over tp; its product is reduced over tp
+    REPLICATED = "replicated"  # a copy on every tp rank
+    VOCAB = "vocab"  # vocabulary dimension over tp
+    EXPERT_COLUMN = "expert_column"  # routed expert: `count` over ep, output dimension over etp
+    EXPERT_ROW = "expert_row"  # routed expert: `count` over ep, input dimension over etp
+
+
+@dataclass(frozen=True)
+class Weight:
+    """`count` equal tensors of `rows x cols` (input width x output width; a vector has rows = 1)."""
+
+    name: str
+    rows: int
+    cols: int
+    shard: Shard
+    matmul: bool = True  # every token (or every routed token) is multiplied by it
+    count: int = 1  # experts
+
+    @property
+    def params(self) -> int:
+        return self.rows * self.cols * self.count
+
+    @property
+    def routed(self) -> bool:
+        return self.shard in (Shard.EXPERT_COLUMN, Shard.EXPERT_ROW)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Geometry of one attention layer; widths are per head. The projections are in the kind's weights."""
+
+    heads: int
+    kv_heads: int  # for latent attention: as the training-time product sees it, equal to heads
+    qk_head_dim: int
+    v_head_dim: int
+    window: int | None = None  # sliding window in tokens; None is full causal attention
+    latent_width: int | None = None  # cached width per token of latent attention (kv_lora_rank + rope part)
+
+
+@dataclass(frozen=True)
+class Ffn:
+    """Feed-forward part. Dense: `width`. Mixture: `experts` of `expert_width`, `top_k` of them a token."""
+
+    width: int  # dense width; for a mixture the summed width of its shared experts (0 if none)
+    gated: bool  # three matrices (gate, up, down) instead of two
+    experts: int = 0
+    top_k: int = 0
+    expert_width: int = 0
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """One kind of layer: everything that layers of the kind share."""
+
+    name: str  # 'dense', 'moe', 'sliding', 'global', 'sliding_moe' ...
+    weights: tuple[Weight, ...]
+    attention: Attention
+    ffn: Ffn
+    norms: int  # norm applications over the full width per token
+    parallel: bool = False  # attention and feed-forward read the same normed input (gpt_neox, falcon)
+
+    @property
+    def params(self) -> int:
+        return sum(w.params for w in self.weights)
+
+    @property
+    def active_params(self) -> int:
+        """Parameters that one token meets."""
+        return sum(w.params if not w.routed else w.params // w.count * self.ffn.top_k for w in self.weights)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only language model.
+
+    `embedding` holds the input side (token table, learned positions, embedding norm or projection);
+    `head` the output side (final norm, head matrix unless tied). `pattern[i]` is the kind of layer i.
+    """
+
+    name: str
+    model_type: str
+    hidden: int
+    vocab: int
+    kinds: tuple[LayerKind, ...]
+    pattern: tuple[int, ...]
+    embedding: tuple[Weight, ...]
+    head: tuple[Weight, ...]
+    tied: bool
+    max_seq_len: int | None = None
+    notes: tuple[str, ...] = ()  # what the reader left out or assumed, for the user
+
+    @property
+    def layers(self) -> int:
+        return len(self.pattern)
+
+    @cached_property
+    def layers_by_kind(self) -> tuple[int, ...]:
+        counts = Counter(self.pattern)
+        return tuple(counts[k] for k in range(len(self.kinds)))
+
+    @cached_property
+    def params(self) -> int:
+        """Every distinct weight once; a tied head once."""
+        ends = sum(w.params for w in (*self.embedding, *self.head))
+        return ends + sum(n * k.params for n, k in zip(self.layers_by_kind, self.kinds, strict=True))
+
+    @cached_property
+    def active_params(self) -> int:
+        """Parameters that one token meets, both embeddings included."""
+        ends = sum(w.params for w in (*self.embedding, *self.head))
+        return ends + sum(n * k.active_params for n, k in zip(self.layers_by_kind, self.kinds, strict=True))
+
+    @cached_property
+    def head_matrix(self) -> Weight:
+        """The matrix that makes logits: its own, or the token table when tied."""
+        weights = self.embedding if self.tied else self.head
+        return next(w for w in weights if w.shard is Shard.VOCAB)

@@ -1,0 +1,1 @@
+"""What machines are: units, chips, networks, clusters, prices and calibration data."""

@@ -1,0 +1,59 @@
+"""Every error this project raises on purpose.
+
+    MeshwrightError
+    ├── InputError            the user's input is wrong; the command line exits with 2
+    │   ├── UnknownNameError  no such chip, model, fabric ...; says the nearest names
+    │   ├── UnitError         a quantity without its unit, or with the wrong one
+    │   ├── ClusterError      a machine that does not exist, or a cluster string that does not parse
+    │   ├── ModelError        a model configuration that cannot be read exactly
+    │   ├── WorkloadError     a batch or sequence length that does not divide
+    │   └── LayoutError       a layout or constraint that breaks a rule
+    └── MissingFigureError    a figure that no source gives (a peak for a dtype, host memory ...); exits with 2
+
+A message is one line: the rule, both numbers, and the way out.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class MeshwrightError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(MeshwrightError):
+    """The input is wrong; the message says what to give instead."""
+
+
+class UnknownNameError(InputError):
+    """A name that no catalogue holds."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str], where: str = "") -> None:
+        names = sorted(known)
+        close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
+        super().__init__(f"unknown {what} {name[:80]!r}{hint}{f' ({where})' if where else ''}")
+
+
+class UnitError(InputError):
+    """A quantity without its unit, or with the wrong one."""
+
+
+class ClusterError(InputError):
+    """A cluster that does not exist or does not parse."""
+
+
+class ModelError(InputError):
+    """A model configuration that cannot be read exactly."""
+
+
+class WorkloadError(InputError):
+    """A batch or sequence length that breaks a rule."""
+
+
+class LayoutError(InputError):
+    """A layout or constraint that breaks a rule."""
+
+
+class MissingFigureError(MeshwrightError):
+    """A figure that no source gives; never guessed."""

@@ -1,0 +1,1 @@
+"""Which layout is best: space, bounds, program, solve, decode, validate, explain."""

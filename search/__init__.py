@@ -1,0 +1,1 @@
+"""Which model is best: architectures, loss laws, fronts."""
