@@ -40,3 +40,6 @@ class SwitchTier:
 
 
 Level = TorusAxis | SwitchTier
+
+# Tiers that belong to the machine itself; every other tier is the network beyond it (NICs, DCN).
+SCALE_UP_TIERS = frozenset({"package", "nvlink", "xgmi"})

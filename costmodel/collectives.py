@@ -1,0 +1,163 @@
+"""Seconds of a collective, level by level of the network.
+
+Every function takes a *group* as two integer arrays of shape [..., levels]: `factors` (how many ways the group
+spreads over each level) and `strides` (how many other ranks lie between two neighbours on a torus axis), and
+broadcasts over the leading dimensions. The result keeps the level dimension: entry l is how long the collective
+keeps level l busy. A collective alone takes `duration(loads)`, the maximum over levels; collectives that share
+the network add level by level.
+
+Symbols: V bytes of the whole array that is gathered or reduced, v bytes each device sends, N group size,
+F_l factor at level l, P_l product of the factors below l, W_l bytes/s of one device into level l, one way.
+
+- gather or scatter over a tier: V (1 - 1/F_{>=l}) / (P_l W_l). Each block of P_l members must receive all but
+  its own part, over the rates of its members.
+- torus axes act together: their rates add, a whole wrapped axis counts twice its link rate (ring), a part or a
+  line once; a part of stride a shares its links a ways.
+- all-to-all over a tier: v (1 - P_l/N) / W_l; over a torus axis v F_l / (4 W_l), the load on the middle cut.
+- latency: hops on a torus run under the transfer (maximum); a switched tier adds its latency per doubling.
+
+Sources: jax-ml/scaling-book, chapters 3 and 12 (checked against its worked problems).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.hardware.network import Level, SwitchTier, TorusAxis
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Network:
+    """Levels with the rate a program reaches on each.
+
+    Attributes:
+        levels: innermost first; torus axes, if any, are adjacent.
+        achieved: share of each level's rate that is reached, in (0, 1].
+    """
+
+    levels: tuple[Level, ...]
+    achieved: tuple[float, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(level.size for level in self.levels)
+
+    def rate(self, level: int) -> float:
+        """Bytes/s of one device into a tier, or of one torus link, one way."""
+        spec = self.levels[level]
+        peak = spec.bytes_per_s if isinstance(spec, SwitchTier) else spec.link_bytes_per_s
+        return peak * self.achieved[level]
+
+    @property
+    def torus(self) -> tuple[int, ...]:
+        """Indices of the torus axes."""
+        return tuple(i for i, level in enumerate(self.levels) if isinstance(level, TorusAxis))
+
+    @property
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of levels that act together, innermost first: all torus axes, or one tier."""
+        out: list[tuple[int, ...]] = []
+        for index, level in enumerate(self.levels):
+            if isinstance(level, SwitchTier):
+                out.append((index,))
+            elif index == self.torus[0]:
+                out.append(self.torus)
+        return tuple(out)
+
+
+def axis_rate(network: Network, index: int, factors: Array, strides: Array) -> Array:
+    """Bytes/s at which a group moves data along one torus axis; 0 where it does not extend along it."""
+    axis = network.levels[index]
+    assert isinstance(axis, TorusAxis)
+    factor, stride = factors[..., index], strides[..., index]
+    ring = axis.wraps & (factor * stride == axis.size)
+    return np.where(factor > 1, network.rate(index) * np.where(ring, 2.0, 1.0) / stride, 0.0)
+
+
+def gather_loads(network: Network, total_bytes: Array | float, factors: Array, strides: Array) -> Array:
+    """All-gather or reduce-scatter of an array of `total_bytes`; seconds per level, shape [..., levels]."""
+    loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(total_bytes), len(network.levels))))
+    inner = np.ones(factors.shape[:-1])
+    outward = np.prod(factors, axis=-1, dtype=float)
+    for members in network.stages:
+        factor = np.prod(factors[..., list(members)], axis=-1, dtype=float)
+        share = np.where(factor > 1, total_bytes * (1.0 - 1.0 / np.maximum(outward, 1.0)) / inner, 0.0)
+        if members == network.torus:
+            seconds = _torus_gather_s(network, share, factors, strides)
+            for index in members:
+                loads[..., index] = np.where(factors[..., index] > 1, seconds, 0.0)
+        else:
+            loads[..., members[0]] = share / network.rate(members[0]) + _switch_latency_s(
+                network, members[0], factor
+            )
+        inner = inner * factor
+        outward = outward / factor
+    return loads
+
+
+def reduce_loads(network: Network, total_bytes: Array | float, factors: Array, strides: Array) -> Array:
+    """All-reduce: a reduce-scatter and an all-gather, less what in-network reduction saves."""
+    speedup = np.array(
+        [level.all_reduce_speedup if isinstance(level, SwitchTier) else 1.0 for level in network.levels]
+    )
+    return 2.0 * gather_loads(network, total_bytes, factors, strides) / speedup
+
+
+def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
+    """Each device sends `sent_bytes` in equal parts to every member; seconds per level."""
+    loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(sent_bytes), len(network.levels))))
+    size = np.prod(factors, axis=-1, dtype=float)
+    inner = np.ones(factors.shape[:-1])
+    for members in network.stages:
+        factor = np.prod(factors[..., list(members)], axis=-1, dtype=float)
+        if members == network.torus:
+            for index in members:
+                rate = axis_rate(network, index, factors, strides)
+                cut = sent_bytes * factors[..., index] / 4.0
+                loads[..., index] = np.divide(cut, rate, out=np.zeros_like(cut * rate), where=rate > 0)
+        else:
+            crossing = np.where(factor > 1, sent_bytes * (1.0 - inner / size), 0.0)
+            index = members[0]
+            loads[..., index] = crossing / network.rate(index) + _switch_latency_s(network, index, factor)
+        inner = inner * factor
+    return loads
+
+
+def send_loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
+    """Each member sends to the next one of the group (pipeline hop); the slowest boundary, seconds per level."""
+    loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(sent_bytes), len(network.levels))))
+    for index, level in enumerate(network.levels):
+        apart = factors[..., index] > 1
+        stride = strides[..., index] if isinstance(level, TorusAxis) else 1
+        latency = level.hop_s * stride if isinstance(level, TorusAxis) else level.latency_s
+        loads[..., index] = np.where(apart, sent_bytes * stride / network.rate(index) + latency, 0.0)
+    return loads
+
+
+def duration(loads: Array) -> Array:
+    """Seconds of one collective alone: its slowest level."""
+    return np.max(loads, axis=-1)
+
+
+def _torus_gather_s(network: Network, share: Array, factors: Array, strides: Array) -> Array:
+    """Transfer over all axes at once, never less than the hops."""
+    rate = sum(axis_rate(network, i, factors, strides) for i in network.torus)
+    hops = 0.0
+    for index in network.torus:
+        axis = network.levels[index]
+        assert isinstance(axis, TorusAxis)
+        factor, stride = factors[..., index], strides[..., index]
+        ring = axis.wraps & (factor * stride == axis.size)
+        hops = hops + axis.hop_s * stride * np.where(ring, factor / 2.0, factor - 1.0) * (factor > 1)
+    seconds = np.divide(share, rate, out=np.zeros(np.broadcast_shapes(share.shape, np.shape(rate))), where=rate > 0)
+    return np.maximum(seconds, hops)
+
+
+def _switch_latency_s(network: Network, index: int, factor: Array) -> Array:
+    tier = network.levels[index]
+    assert isinstance(tier, SwitchTier)
+    return tier.latency_s * np.ceil(np.log2(np.maximum(factor, 1.0)))

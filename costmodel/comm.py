@@ -1,0 +1,117 @@
+"""Collectives of a row, by communicator: placed on the network, or as fast as any placement could be.
+
+Both give loads of shape [R, X]: how long a collective keeps each of X shared resources busy. For a placement
+the resources are the network's levels. For the best case they are the communicators themselves, which is a lower
+bound: what two of them would queue for each other on a shared level is left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel import collectives
+from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.placement import Groups, splits
+
+Array = NDArray[Any]
+Bytes = Array | float
+GROUPS = ("tp", "cp", "pp", "dp_replicate", "shard", "ep", "edp")
+
+
+class Comm(Protocol):
+    """Loads of a collective over the communicator `group` of every row; bytes have shape [R] or [R, S]."""
+
+    def gather(self, group: str, total_bytes: Bytes) -> Array: ...
+    def reduce(self, group: str, total_bytes: Bytes) -> Array: ...
+    def all_to_all(self, group: str, sent_bytes: Bytes) -> Array: ...
+    def send(self, group: str, sent_bytes: Bytes) -> Array: ...
+
+
+@dataclass(frozen=True)
+class PlacedComm:
+    """Collectives of rows whose placement is known."""
+
+    network: Network
+    groups: Groups
+
+    def gather(self, group: str, total_bytes: Bytes) -> Array:
+        return self._loads(collectives.gather_loads, group, total_bytes)
+
+    def reduce(self, group: str, total_bytes: Bytes) -> Array:
+        return self._loads(collectives.reduce_loads, group, total_bytes)
+
+    def all_to_all(self, group: str, sent_bytes: Bytes) -> Array:
+        return self._loads(collectives.all_to_all_loads, group, sent_bytes)
+
+    def send(self, group: str, sent_bytes: Bytes) -> Array:
+        return self._loads(collectives.send_loads, group, sent_bytes)
+
+    def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:
+        members = getattr(self.groups, group)
+        factors, strides = members.factors, members.strides
+        sizes = np.asarray(sizes, float)
+        if sizes.ndim == 2:  # one size per stage
+            factors, strides = factors[:, None, :], strides[:, None, :]
+        loads = formula(self.network, sizes, factors, strides)
+        # A row that sends nothing pays no latency. Of several stages all take part in what any of them sends,
+        # so that a stage's seconds are convex in its layers (a jump at zero would not be).
+        sends = sizes > 0 if sizes.ndim < 2 else (sizes > 0).any(axis=1, keepdims=True)
+        return loads * sends[..., None]
+
+
+@dataclass
+class BestComm:
+    """Collectives of rows known only by their degrees, each at its fastest split of the network.
+
+    Attributes:
+        degrees: size of each communicator, shape [R] each.
+    """
+
+    network: Network
+    degrees: dict[str, Array]
+    _cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+
+    def gather(self, group: str, total_bytes: Bytes) -> Array:
+        return self._loads(collectives.gather_loads, group, total_bytes)
+
+    def reduce(self, group: str, total_bytes: Bytes) -> Array:
+        return self._loads(collectives.reduce_loads, group, total_bytes)
+
+    def all_to_all(self, group: str, sent_bytes: Bytes) -> Array:
+        return self._loads(collectives.all_to_all_loads, group, sent_bytes)
+
+    def send(self, group: str, sent_bytes: Bytes) -> Array:
+        return self._loads(collectives.send_loads, group, sent_bytes)
+
+    def placeable(self, group: str) -> Array:
+        """Whether the degree of each row fits the network at all."""
+        unique, inverse = np.unique(self.degrees[group], return_inverse=True)
+        return np.array([bool(splits(int(d), self.network.sizes)) for d in unique])[inverse]
+
+    def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:
+        unique, inverse = np.unique(self.degrees[group], return_inverse=True)
+        per_byte, least = np.array([self._best(formula, int(d)) for d in unique]).T
+        sizes = np.asarray(sizes, float)
+        pick = inverse if sizes.ndim < 2 else inverse[:, None]
+        with np.errstate(invalid="ignore"):  # nothing to send over a degree that fits nowhere: 0 * inf
+            seconds = np.where(sizes > 0, np.maximum(sizes * per_byte[pick], least[pick]), 0.0)
+        loads = np.zeros((*seconds.shape, len(GROUPS)))
+        loads[..., GROUPS.index(group)] = seconds
+        return loads
+
+    def _best(self, formula: Callable[..., Array], degree: int) -> tuple[float, float]:
+        """Least seconds per byte and least latency over all splits of the degree."""
+        key = (formula.__name__, degree)
+        if key not in self._cache:
+            factors = np.array(splits(degree, self.network.sizes), np.int64).reshape(-1, len(self.network.levels))
+            if len(factors) == 0:
+                return np.inf, np.inf
+            strides = np.ones_like(factors)
+            large = 2.0**60  # so that no latency shows in the seconds per byte
+            per_byte = collectives.duration(formula(self.network, large, factors, strides)) / large
+            least = collectives.duration(formula(self.network, 0.0, factors, strides))
+            self._cache[key] = (float(per_byte.min()) * (1 - 1e-9), float(least.min()))
+        return self._cache[key]

@@ -1,0 +1,209 @@
+"""estimate(): the one oracle. Prices a complete layout: step time by exposed part, and memory of every stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.comm import Comm, PlacedComm
+from meshwright.costmodel.layout import DIMENSIONS, Layout, with_stages
+from meshwright.costmodel.legal import check_layout, chunk_unit
+from meshwright.costmodel.operators import model_flops
+from meshwright.costmodel.pipeline import step_s
+from meshwright.costmodel.placement import (
+    check_placement,
+    enumerate_placements,
+    groups_of,
+    unplaceable,
+)
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import COMM_CLASSES, Setting
+from meshwright.costmodel.stages import StageTable
+from meshwright.hardware.errors import LayoutError
+
+Array = NDArray[Any]
+
+# Exposed parts of a step in the order they are shown. `bubble` is what the pipeline waits beyond the slowest
+# stage's own work.
+PARTS = ("compute", "recompute", "launch", *COMM_CLASSES, "bubble", "optimizer")
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """What a layout costs.
+
+    Attributes:
+        lower_s: ideal rates, everything hidden: the roofline floor.
+        step_s: the chosen mode. upper_s: the chosen mode's rates with nothing hidden.
+        parts: exposed seconds, summing to step_s.
+        mfu: FLOPs the model needs over what the *used* devices could do in step_s, at the compute dtype's peak.
+        tokens_per_s: of the whole job.
+        memory: per stage, bytes on one device by part.
+        host_bytes: per stage, bytes that one device keeps on its host.
+        capacity_bytes: what the device's tensors may fill.
+        sequences: sequences per step.
+    """
+
+    lower_s: float
+    step_s: float
+    upper_s: float
+    parts: dict[str, float]
+    mfu: float
+    tokens_per_s: float
+    memory: tuple[dict[str, float], ...]
+    host_bytes: tuple[float, ...]
+    capacity_bytes: int
+    sequences: int
+
+    @property
+    def stage_bytes(self) -> tuple[float, ...]:
+        return tuple(sum(stage.values()) for stage in self.memory)
+
+    @property
+    def heaviest_stage(self) -> int:
+        return int(np.argmax(self.stage_bytes))
+
+    @property
+    def short_bytes(self) -> float:
+        """Bytes by which the heaviest stage passes the capacity; 0 if the layout fits."""
+        return max(0.0, max(self.stage_bytes) - self.capacity_bytes)
+
+    @property
+    def fits(self) -> bool:
+        return self.short_bytes == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, floats at 10 significant digits."""
+        return {
+            "lower_s": digits(self.lower_s),
+            "step_s": digits(self.step_s),
+            "upper_s": digits(self.upper_s),
+            "parts": {k: digits(v) for k, v in self.parts.items()},
+            "mfu": digits(self.mfu),
+            "tokens_per_s": digits(self.tokens_per_s),
+            "host_bytes": [digits(b) for b in self.host_bytes],
+            "capacity_bytes": self.capacity_bytes,
+            "sequences": self.sequences,
+        }
+
+    def memory_dict(self) -> list[dict[str, float]]:
+        return [{k: digits(v) for k, v in stage.items()} for stage in self.memory]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], memory: list[dict[str, float]]) -> "StepEstimate":
+        return cls(**{**data, "memory": tuple(memory), "host_bytes": tuple(data["host_bytes"])})
+
+
+def digits(value: float) -> float:
+    """A float at 10 significant digits, so that files compare byte for byte."""
+    return float(f"{value:.10g}")
+
+
+def estimate(setting: Setting, layout: Layout) -> StepEstimate:
+    """Price a layout; where it gives no placement, the fastest one.
+
+    Raises:
+        LayoutError: the layout breaks a rule of the model, the batch or the network.
+    """
+    layout = complete(setting, layout)
+    counts, stages = stage_counts(setting, [layout])
+    table = table_of(setting, [layout])
+    step, parts = _priced(table, stages, counts)
+    lower, _ = _priced(table_of(setting.floor, [layout]), stages, counts)
+    upper, _ = _priced(table_of(setting.serial, [layout]), stages, counts)
+    training = setting.training
+    sequences = layout.sequences or training.sequences
+    flops = model_flops(setting) * sequences / training.sequences
+    peak = setting.cluster.chip.peak_flop_per_s(training.compute_dtype)
+    memory = table.stage_parts(stages, counts)
+    host = table.host_bytes(stages, counts)
+    return StepEstimate(
+        # Rounding must not turn the order of three roundings of one sum around.
+        lower_s=min(float(lower[0]), float(step[0])),
+        step_s=float(step[0]),
+        upper_s=max(float(upper[0]), float(step[0])),
+        parts={p: float(parts[p][0]) for p in PARTS},
+        mfu=flops / (float(step[0]) * layout.devices * peak),
+        tokens_per_s=sequences * training.seq_len / float(step[0]),
+        memory=tuple({p: float(v[0, s]) for p, v in memory.items()} for s in range(layout.pp)),
+        host_bytes=tuple(float(host[0, s]) for s in range(layout.pp)),
+        capacity_bytes=setting.capacity_bytes,
+        sequences=sequences,
+    )
+
+
+def complete(setting: Setting, layout: Layout) -> Layout:
+    """The layout with stages and placement written out, checked against every rule."""
+    layout = with_stages(layout, setting.model.layers, chunk_unit(setting, layout.vpp))
+    check_layout(setting, layout)
+    levels = setting.cluster.levels
+    if layout.placement:
+        check_placement(layout, levels)
+        return layout
+    degrees = {d: getattr(layout, d) for d in DIMENSIONS}
+    options = [replace(layout, placement=p) for p in enumerate_placements(degrees, levels)]
+    if not options:
+        raise LayoutError(unplaceable(layout, levels))
+    counts, stages = stage_counts(setting, options)
+    seconds, _ = _priced(table_of(setting, options), stages, counts)
+    return options[int(np.argmin(seconds))]
+
+
+def table_of(setting: Setting, layouts: list[Layout]) -> StageTable:
+    """Stage coefficients of complete layouts."""
+    rows = Rows.of(layouts, setting)
+    groups = groups_of([x.placement for x in layouts], rows.ep, rows.etp)
+    comm: Comm = PlacedComm(setting.network, groups)
+    return StageTable.of(setting, rows, comm)
+
+
+def stage_counts(setting: Setting, layouts: list[Layout]) -> tuple[Array, Array]:
+    """Layers of each kind on each stage [R, S, K], zero beyond a row's stages, and stage numbers [1, S].
+
+    Plain stages hold consecutive layers. Interleaved ones hold v equal chunks dealt round, chunk c of stage s
+    following chunk c of stage s - 1.
+    """
+    pattern = np.array(setting.model.pattern)
+    depth = max(x.pp for x in layouts)
+    counts = np.zeros((len(layouts), depth, len(setting.model.kinds)))
+    for row, layout in enumerate(layouts):
+        at = 0
+        for _ in range(layout.vpp):
+            for stage, layers in enumerate(layout.layers_per_stage):
+                chunk = pattern[at : at + layers // layout.vpp]
+                np.add.at(counts[row, stage], chunk, 1)
+                at += len(chunk)
+    return counts, np.arange(depth)[None, :]
+
+
+def step_seconds(table: StageTable, stages: Array, counts: Array) -> Array:
+    """Seconds of a step, [R]."""
+    used = stages < table.rows.pp[:, None]
+    seconds = np.where(used, table.stage_s(stages, counts), 0.0)
+    once = np.where(used, table.once_s(stages, counts), 0.0)
+    return step_s(table.rows, seconds.max(axis=1), seconds.sum(axis=1), once.max(axis=1))
+
+
+def _priced(table: StageTable, stages: Array, counts: Array) -> tuple[Array, dict[str, Array]]:
+    """Seconds of a step and its exposed parts, told from the slowest stage's point of view."""
+    total = step_seconds(table, stages, counts)
+    rows, used = table.rows, stages < table.rows.pp[:, None]
+    seconds = np.where(used, table.stage_s(stages, counts), 0.0)
+    slowest = np.argmax(seconds, axis=1)
+    once = np.where(used, table.once_s(stages, counts), -1.0)
+    latest = np.argmax(once, axis=1)
+    each = np.arange(len(rows))
+    parts = dict.fromkeys(PARTS, np.zeros(len(rows)))
+    n, m = counts[each, slowest], rows.micro_batches
+    sources = [(n[:, k], s) for k, s in enumerate(table.layers)]
+    sources += [((slowest == 0) * 1.0, table.first), ((slowest == rows.pp - 1) * 1.0, table.last)]
+    for amount, source in sources:
+        for part, value in source.parts.items():
+            parts[part] = parts[part] + m * amount * value
+    parts["pp"] = parts["pp"] + m * table.hop_s
+    for part, value in table.once_parts(stages, counts).items():
+        parts[part] = parts[part] + value[each, latest]
+    parts["bubble"] = total - sum(parts.values())
+    return total, parts

@@ -1,0 +1,85 @@
+"""How a framework holds memory during a step, as data named by launcher.
+
+These are habits of programs, not of models or machines. The figures of `jax` follow what the XLA:TPU compiler
+reports for a plain JAX train step (buffer reports of 26 ahead-of-time compilations, jax 0.10.2); those of
+`megatron` follow its documented buffers. A later calibration replaces single numbers here, nothing else.
+"""
+
+from dataclasses import dataclass
+
+from meshwright.hardware.errors import UnknownNameError
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Memory and communication habits of one launcher.
+
+    Attributes:
+        grad_bytes: bytes per parameter of a micro-batch's gradient.
+        accum_bytes: further bytes per parameter of the buffer that sums gradients over micro-batches;
+            needed only with more than one micro-batch.
+        reduce_bytes: bytes per parameter of gradients on the wire.
+        gather_depth: layers whose gathered weights are alive at once under ZeRO-3.
+        logits_bytes: bytes per logit alive in the loss, and with tensor parallelism on top of it `logits_tp_bytes`.
+        loss_width_bytes: bytes per token and unit of model width alive in the loss.
+        unfused_factor: saved bytes under policy `none` over those of a fully fused layer.
+        recomputes_last_product: full recompute also repeats the product whose output no gradient needs.
+        reserve_bytes: fixed bytes of context and communication buffers.
+        reserve_share: share of the device's memory lost to the allocator.
+    """
+
+    name: str
+    grad_bytes: int
+    accum_bytes: int
+    reduce_bytes: int
+    gather_depth: int
+    logits_bytes: int
+    logits_tp_bytes: int
+    loss_width_bytes: int
+    unfused_factor: float
+    recomputes_last_product: bool
+    reserve_bytes: int
+    reserve_share: float
+
+
+FRAMEWORKS: dict[str, Framework] = {
+    "jax": Framework(
+        name="jax",
+        grad_bytes=2,
+        accum_bytes=4,
+        reduce_bytes=2,
+        gather_depth=3,
+        logits_bytes=4,
+        logits_tp_bytes=2,
+        loss_width_bytes=4,
+        unfused_factor=2.1,
+        recomputes_last_product=False,
+        reserve_bytes=2**28,
+        reserve_share=0.02,
+    ),
+    "megatron": Framework(
+        name="megatron",
+        grad_bytes=4,
+        accum_bytes=0,
+        reduce_bytes=4,
+        gather_depth=2,
+        logits_bytes=8,
+        logits_tp_bytes=0,
+        loss_width_bytes=2,
+        unfused_factor=1.0,
+        recomputes_last_product=True,
+        reserve_bytes=2**30,
+        reserve_share=0.06,
+    ),
+}
+
+
+def load_framework(name: str) -> Framework:
+    """The named framework.
+
+    Raises:
+        UnknownNameError: no such framework.
+    """
+    if name not in FRAMEWORKS:
+        raise UnknownNameError("framework", name, FRAMEWORKS)
+    return FRAMEWORKS[name]

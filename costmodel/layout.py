@@ -1,0 +1,241 @@
+"""A layout: how one training step is cut over the devices, and where each degree sits on the network.
+
+`dp_replicate * dp_shard * cp * tp * pp` devices are used. Inside a stage `ep * etp * edp` equals
+`dp_replicate * dp_shard * cp * tp`: expert parallelism reuses those ranks and never multiplies the world.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from meshwright.hardware.errors import LayoutError, UnknownNameError
+
+DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
+CP_KINDS = ("ring", "all_to_all", "all_gather")
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+POLICIES = ("none", "elementwise", "attention", "mlp", "full")
+OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
+
+# For each level, innermost first: the dimensions on it with their factors, inner to outer.
+Placement = tuple[tuple[tuple[str, int], ...], ...]
+
+_MAX_DEGREE = 2**24
+_DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to run a step.
+
+    Attributes:
+        zero: ZeRO level over `dp_shard * cp` (0 none, 1 optimizer, 2 + gradients, 3 + parameters = FSDP).
+        sp: norms and residual split over tp along the sequence.
+        cp_kind: how attention meets the other sequence shards.
+        vpp: chunks per stage; above 1 the schedule is interleaved.
+        etp: tensor parallelism inside an expert, 1 or tp.
+        micro_batch: sequences per micro-batch and data rank.
+        sequences: sequences per step; None takes the workload's.
+        layers_per_stage: layers of each stage in order; empty means as even as can be.
+        policies: recompute policy of each layer kind, by kind order; one entry serves all kinds.
+        offload: which class of tensors lives in host memory.
+        placement: where each degree sits; empty means not chosen.
+    """
+
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    zero: int = 0
+    cp: int = 1
+    cp_kind: str = "ring"
+    tp: int = 1
+    sp: bool = True
+    pp: int = 1
+    vpp: int = 1
+    schedule: str = "1f1b"
+    ep: int = 1
+    etp: int = 1
+    micro_batch: int = 1
+    sequences: int | None = None
+    layers_per_stage: tuple[int, ...] = ()
+    policies: tuple[str, ...] = ("none",)
+    offload: str = "none"
+    placement: Placement = ()
+
+    def __post_init__(self) -> None:
+        for name in _DEGREES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
+                raise LayoutError(f"{name}={value!r} is not a degree; give a whole number of 1 or more")
+        _one_of("zero", self.zero, (0, 1, 2, 3))
+        _one_of("cp_kind", self.cp_kind, CP_KINDS)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("offload", self.offload, OFFLOADS)
+        for policy in self.policies:
+            _one_of("recompute", policy, POLICIES)
+        if self.zero == 0 and self.dp_shard > 1:
+            raise LayoutError(
+                f"zero=0 shards nothing but dp_shard={self.dp_shard}; use dp_replicate={self.dp_shard} or zero>=1"
+            )
+        if self.zero > 0 and self.dp_shard * self.cp == 1:
+            raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0")
+        if (self.vpp > 1) != (self.schedule == "interleaved"):
+            raise LayoutError(
+                f"vpp={self.vpp} does not go with schedule={self.schedule}; "
+                "vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"
+            )
+        if self.vpp > 1 and self.pp == 1:
+            raise LayoutError(f"vpp={self.vpp} needs a pipeline, but pp is 1; use vpp=1")
+        if self.etp not in (1, self.tp):
+            raise LayoutError(f"etp={self.etp} is neither 1 nor tp={self.tp}; use one of them")
+        if self.stage_devices % (self.ep * self.etp):
+            raise LayoutError(
+                f"ep*etp={self.ep * self.etp} does not divide the {self.stage_devices} devices of a stage "
+                "(dp_replicate*dp_shard*cp*tp); use a divisor"
+            )
+        if self.layers_per_stage and len(self.layers_per_stage) != self.pp:
+            raise LayoutError(
+                f"layers_per_stage has {len(self.layers_per_stage)} entries for pp={self.pp} stages; give one each"
+            )
+
+    @property
+    def dp(self) -> int:
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def stage_devices(self) -> int:
+        """Devices of one pipeline stage."""
+        return self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+    @property
+    def devices(self) -> int:
+        """Devices used."""
+        return self.stage_devices * self.pp
+
+    @property
+    def edp(self) -> int:
+        """Copies of each expert inside a stage."""
+        return self.stage_devices // (self.ep * self.etp)
+
+    def policy(self, kind: int) -> str:
+        return self.policies[kind if len(self.policies) > 1 else 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; keys are the attribute names."""
+        out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["layers_per_stage"] = list(self.layers_per_stage)
+        out["policies"] = list(self.policies)
+        out["placement"] = [[[d, f] for d, f in level] for level in self.placement]
+        return out
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Layout":
+        """Inverse of `to_dict`.
+
+        Raises:
+            LayoutError: a key that is not an attribute, or a value that is not legal.
+        """
+        known = {f.name for f in fields(cls)}
+        for key in data:
+            if key not in known:
+                raise UnknownNameError("layout key", str(key), known)
+        values = dict(data)
+        try:
+            for name in ("layers_per_stage", "policies"):
+                if name in values:
+                    values[name] = tuple(values[name])
+            if "placement" in values:
+                values["placement"] = tuple(
+                    tuple((str(d), int(f)) for d, f in level) for level in values["placement"]
+                )
+        except (TypeError, ValueError) as error:
+            raise LayoutError(f"layout lists do not read: {error}; write them as `to_dict` does") from None
+        return cls(**values)
+
+
+def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        raise LayoutError(f"{name}={value!r} is not one of {', '.join(map(str, known))}")
+
+
+def parse_layout(text: str) -> Layout:
+    """`tp=8,pp=8,dp=8,micro_batch=1,zero=1,recompute=full` -> Layout.
+
+    `dp=N` means dp_replicate * dp_shard = N: all shard when zero >= 1 and dp_replicate is not given, all
+    replicate when zero is 0. `recompute` is the policy of every kind; `recompute=full/none` one per kind;
+    `layers=10/11/11` the layers of each stage.
+
+    Raises:
+        LayoutError, UnknownNameError: what does not read, and how to write it.
+    """
+    pairs = _pairs(text)
+    values: dict[str, Any] = {}
+    known = {*_DEGREES, "dp", "zero", "cp_kind", "sp", "schedule", "sequences", "recompute", "offload", "layers"}
+    for name, word in pairs.items():
+        if name not in known:
+            raise UnknownNameError("layout key", name, known)
+        values[name] = _value(name, word)
+    if "recompute" in values:
+        values["policies"] = tuple(str(values.pop("recompute")).split("/"))
+    if "layers" in values:
+        values["layers_per_stage"] = tuple(
+            int(_value("layers", w)) for w in str(values.pop("layers")).split("/")
+        )
+    if "dp" in values:
+        _split_dp(values)
+    if values.get("vpp", 1) != 1:
+        values.setdefault("schedule", "interleaved")
+    return Layout(**values)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*([\w/+]+)\s*", part)
+        if match is None:
+            raise LayoutError(f"cannot read {part.strip()[:40]!r} in the layout; write name=value, like tp=8,pp=4")
+        if match[1] in pairs:
+            raise LayoutError(f"layout gives {match[1]} twice; give it once")
+        pairs[match[1]] = match[2]
+    return pairs
+
+
+def _value(name: str, word: str) -> Any:
+    if name == "sp":
+        if word.lower() not in ("true", "false"):
+            raise LayoutError(f"sp={word} is neither true nor false")
+        return word.lower() == "true"
+    if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
+        return word
+    if not re.fullmatch(r"\d{1,9}", word):
+        raise LayoutError(f"{name}={word} is not a whole number; write {name}=8")
+    return int(word)
+
+
+def _split_dp(values: dict[str, Any]) -> None:
+    """Turn `dp` into its two parts."""
+    dp = values.pop("dp")
+    if "dp_replicate" in values and "dp_shard" in values:
+        product = values["dp_replicate"] * values["dp_shard"]
+        if product != dp:
+            raise LayoutError(f"dp={dp} but dp_replicate*dp_shard={product}; leave one out")
+    elif "dp_replicate" in values or "dp_shard" in values:
+        given = "dp_replicate" if "dp_replicate" in values else "dp_shard"
+        other = "dp_shard" if given == "dp_replicate" else "dp_replicate"
+        if values[given] < 1 or dp % values[given]:
+            raise LayoutError(f"{given}={values[given]} does not divide dp={dp}; use a divisor")
+        values[other] = dp // values[given]
+    else:
+        values["dp_shard" if values.get("zero", 0) else "dp_replicate"] = dp
+
+
+def with_stages(layout: Layout, layers: int, unit: int) -> Layout:
+    """The layout with even stages written out where none were given, in groups of `unit` layers.
+
+    Earlier stages take the remainder: the last one has the head. Where `unit` does not divide, plain counts
+    are given, for a rule to refuse.
+    """
+    if layout.layers_per_stage:
+        return layout
+    unit = unit if layers % unit == 0 else 1
+    base, extra = divmod(layers // unit, layout.pp)
+    return replace(layout, layers_per_stage=tuple(unit * (base + (s < extra)) for s in range(layout.pp)))

@@ -1,0 +1,217 @@
+"""Rules a layout must obey, whatever chooses it: what divides what.
+
+Each rule is one predicate over columns, used by the planner to drop rows by name, and one sentence for a
+single layout.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import CP_KINDS, Layout
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+from meshwright.hardware.errors import LayoutError, MissingFigureError
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`holds` gives a boolean per row; `message` tells a user about one row that breaks the rule."""
+
+    name: str
+    holds: Callable[[Setting, Rows], Bools]
+    message: Callable[[Setting, Layout], str]
+
+
+def pattern_period(pattern: tuple[int, ...]) -> int:
+    """Least number of layers after which the order of layer kinds repeats."""
+    length = len(pattern)
+    return next(
+        p for p in range(1, length + 1) if length % p == 0 and pattern == pattern[:p] * (length // p)
+    )
+
+
+def chunk_unit(setting: Setting, vpp: int) -> int:
+    """Layers that a stage takes at a time: one, or with interleaving one pattern period per chunk."""
+    return vpp * pattern_period(setting.model.pattern) if vpp > 1 else 1
+
+
+def _heads(setting: Setting) -> list[tuple[int, int]]:
+    return [(k.attention.heads, k.attention.kv_heads) for k in setting.model.kinds]
+
+
+def _tp_cuts_heads(setting: Setting, rows: Rows) -> Bools:
+    ok = np.ones(len(rows), bool)
+    for heads, kv in _heads(setting):
+        ok &= (heads % rows.tp == 0) & ((kv % rows.tp == 0) | (rows.tp % kv == 0))
+    return ok
+
+
+def _tp_cuts_widths(setting: Setting, rows: Rows) -> Bools:
+    ok = np.ones(len(rows), bool)
+    for kind in setting.model.kinds:
+        ok &= kind.ffn.width % rows.tp == 0
+        ok &= (kind.ffn.expert_width % rows.etp == 0) if kind.ffn.experts else True
+    return ok
+
+
+def _experts(setting: Setting, rows: Rows) -> Bools:
+    experts = {k.ffn.experts for k in setting.model.kinds if k.ffn.experts}
+    if not experts:
+        return (rows.ep == 1) & (rows.etp == 1)
+    ok = rows.stage_devices % (rows.ep * rows.etp) == 0
+    for count in experts:
+        ok &= count % rows.ep == 0
+    return ok
+
+
+def _sequence_cut(setting: Setting, rows: Rows) -> Bools:
+    # Causal balance deals each rank one early and one late chunk, so a rank takes two.
+    pieces = np.where(rows.cp > 1, 2 * rows.cp, 1) * np.where(rows.sp > 0, rows.tp, 1)
+    return setting.training.seq_len % pieces == 0
+
+
+def _cp_heads(setting: Setting, rows: Rows) -> Bools:
+    ok = np.ones(len(rows), bool)
+    for heads, kv in _heads(setting):
+        ways = rows.tp * rows.cp
+        ok &= (heads % ways == 0) & (kv % ways == 0)
+    return ok | (rows.cp == 1) | (rows.cp_kind != CP_KINDS.index("all_to_all"))
+
+
+def _whole_micro_batches(setting: Setting, rows: Rows) -> Bools:
+    return rows.sequences % (rows.dp * rows.micro_batch) == 0
+
+
+def _enough_layers(setting: Setting, rows: Rows) -> Bools:
+    return rows.pp * rows.vpp <= setting.model.layers
+
+
+def _chunks(setting: Setting, rows: Rows) -> Bools:
+    unit = rows.vpp * pattern_period(setting.model.pattern)
+    even = (setting.model.layers % unit == 0) & (setting.model.layers // unit >= rows.pp)
+    return (rows.vpp == 1) | even
+
+
+def _interleaved_rounds(setting: Setting, rows: Rows) -> Bools:
+    return (rows.vpp == 1) | (rows.micro_batches % rows.pp == 0)
+
+
+def _devices(setting: Setting, rows: Rows) -> Bools:
+    return rows.devices <= setting.cluster.devices
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "uses at most the devices there are",
+        _devices,
+        lambda s, x: f"the layout uses {x.devices} devices, {s.cluster.name} has {s.cluster.devices}; "
+        "lower a degree",
+    ),
+    Rule(
+        "tp divides the heads",
+        _tp_cuts_heads,
+        lambda s, x: f"tp={x.tp} does not divide the model's heads "
+        f"({', '.join(f'{h} heads, {k} kv heads' for h, k in sorted(set(_heads(s))))}); use a common divisor",
+    ),
+    Rule(
+        "tp divides the feed-forward width",
+        _tp_cuts_widths,
+        lambda s, x: f"tp={x.tp} (etp={x.etp}) does not divide the feed-forward widths "
+        f"({', '.join(sorted({str(k.ffn.width or k.ffn.expert_width) for k in s.model.kinds}))}); use a divisor",
+    ),
+    Rule(
+        "ep divides the experts and the stage",
+        _experts,
+        lambda s, x: f"ep={x.ep}, etp={x.etp}: ep must divide the model's "
+        f"{max(k.ffn.experts for k in s.model.kinds)} experts and ep*etp the {x.stage_devices} devices of a stage; "
+        "use such a divisor (1 for a dense model)",
+    ),
+    Rule(
+        "cp and tp divide the sequence",
+        _sequence_cut,
+        lambda s, x: f"seq_len {s.training.seq_len} is not a multiple of 2*cp (cp={x.cp}) times tp={x.tp}; "
+        "use degrees that divide it",
+    ),
+    Rule(
+        "all_to_all cuts the heads over cp too",
+        _cp_heads,
+        lambda s, x: f"cp_kind=all_to_all needs tp*cp={x.tp * x.cp} to divide heads and kv heads "
+        f"({', '.join(f'{h} and {k}' for h, k in sorted(set(_heads(s))))}); use ring or all_gather",
+    ),
+    Rule(
+        "the batch is whole micro-batches",
+        _whole_micro_batches,
+        lambda s, x: f"a batch of {x.sequences or s.training.sequences} sequences is not a multiple of "
+        f"dp*micro_batch = {x.dp}*{x.micro_batch}; change one of them",
+    ),
+    Rule(
+        "every chunk has a layer",
+        _enough_layers,
+        lambda s, x: f"pp*vpp = {x.pp}*{x.vpp} is more than the model's {s.model.layers} layers; lower one",
+    ),
+    Rule(
+        "interleaved chunks are equal within a stage",
+        _chunks,
+        lambda s, x: f"vpp={x.vpp} needs the {s.model.layers} layers to be a multiple of vpp times the "
+        f"pattern's period {pattern_period(s.model.pattern)}, with one such group a stage; use vpp=1",
+    ),
+    Rule(
+        "interleaving runs whole rounds of pp micro-batches",
+        _interleaved_rounds,
+        lambda s, x: f"vpp={x.vpp} needs the number of micro-batches to be a multiple of pp={x.pp}; "
+        "change micro_batch or use vpp=1",
+    ),
+)
+
+
+def check_layout(setting: Setting, layout: Layout) -> None:
+    """Raises LayoutError at the first rule a complete layout breaks, MissingFigureError for refused offload."""
+    rows = Rows.of([layout], setting)
+    kinds = len(setting.model.kinds)
+    if len(layout.policies) not in (1, kinds):
+        raise LayoutError(
+            f"{len(layout.policies)} recompute policies for {kinds} layer kinds "
+            f"({', '.join(k.name for k in setting.model.kinds)}); give one, or one each"
+        )
+    for rule in RULES:
+        if not rule.holds(setting, rows).all():
+            raise LayoutError(rule.message(setting, layout))
+    if sum(layout.layers_per_stage) != setting.model.layers:
+        raise LayoutError(
+            f"layers_per_stage sums to {sum(layout.layers_per_stage)}, the model has {setting.model.layers} layers"
+        )
+    unit = chunk_unit(setting, layout.vpp)
+    if any(n % unit or n < unit for n in layout.layers_per_stage):
+        raise LayoutError(
+            f"every stage needs a positive multiple of {unit} layers, not {list(layout.layers_per_stage)}"
+        )
+    if reason := offload_refusal(setting, layout.offload):
+        raise MissingFigureError(reason)
+
+
+def offload_refusal(setting: Setting, offload: str) -> str | None:
+    """Why this cluster cannot price this offload; None if it can."""
+    cluster = setting.cluster
+    if offload == "none":
+        return None
+    if cluster.host_memory_bytes is None:
+        return (
+            f"offload={offload} needs the host's memory and {cluster.name} gives none (field host_memory_bytes); "
+            "say it with --host-memory 2TB, or use offload=none"
+        )
+    if setting.rates.host_bytes_per_s is None:
+        return f"offload={offload} needs the host link's rate and {cluster.chip.name} gives none (field host_link)"
+    if "optimizer" in offload and cluster.cpu_update_params_per_s is None:
+        return (
+            f"offload={offload} needs the host's optimizer rate and {cluster.name} gives none "
+            "(field cpu_update_params_per_s); say it with --cpu-update 1G/s, or use offload=activations"
+        )
+    return None
+
+

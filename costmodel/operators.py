@@ -1,0 +1,228 @@
+"""Forward seconds of every operator of a layer, and the tensors a layer can save.
+
+Operators of a layer in order (those a kind does not have are absent):
+
+    norm1 -> latent -> qkv -> core -> out -> norm2 -> router, up -> act -> down
+                                              expert_up -> expert_act -> expert_down
+
+`latent` holds products that tensor parallelism does not cut (down-projections of latent attention), `core`
+is the attention kernel, `up` holds gate and up. A matrix product of m tokens takes the larger of
+2 m k n / rate and its bytes / HBM rate; the rate falls for few tokens or a narrow matrix as
+1 / ((1 + m0/m) (1 + n0/min(k, n))). Backward is twice forward for products, 2.5 times for the attention
+kernel (it repeats the forward product), twice for elementwise work.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.model import LayerKind, Shard, Weight
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Rates, Setting
+
+Array = NDArray[Any]
+
+BF16 = 2  # bytes of an activation or a compute copy of a weight
+OPERATORS = (
+    "norm1", "latent", "qkv", "core", "out", "norm2",
+    "router", "up", "act", "down", "expert_up", "expert_act", "expert_down",
+)  # fmt: skip
+BACKWARD = dict.fromkeys(OPERATORS, 2.0) | {"core": 2.5}
+
+# Traffic of elementwise work in tensor widths read or written once, forward: a norm with its residual moves 6
+# of the model width, rotary embedding 4 of the query width, a gated activation 4 of its width (3 if plain).
+# These are the counts fitted on published runs by the prototype that precedes this project.
+_NORM_WIDTHS, _ROPE_WIDTHS, _GATED_WIDTHS, _PLAIN_WIDTHS = 6, 4, 4, 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a layer sees of a row; arrays of shape [R]."""
+
+    tokens: Array  # of one micro-batch in one tp group
+    seq_len: int
+    tp: Array
+    spread: Array  # ways the residual is split over tp
+    ep: Array
+    etp: Array
+    imbalance: float
+
+    @staticmethod
+    def of(rows: Rows, setting: Setting) -> "Shape":
+        training = setting.training
+        return Shape(
+            rows.tokens(training.seq_len).astype(float),
+            training.seq_len,
+            rows.tp,
+            rows.spread,
+            rows.ep,
+            rows.etp,
+            training.moe_imbalance,
+        )
+
+    def routed_tokens(self, kind: LayerKind) -> Array:
+        """Token copies that one device sends to experts, and with balance receives."""
+        return self.tokens * kind.ffn.top_k * self.etp / self.tp
+
+
+def operator_of(weight: Weight) -> str:
+    """The operator a product belongs to."""
+    if weight.name.startswith("attn."):
+        return {Shard.ROW: "out", Shard.REPLICATED: "latent"}.get(weight.shard, "qkv")
+    if weight.name.startswith("router"):
+        return "router"
+    if weight.routed:
+        return "expert_down" if weight.shard is Shard.EXPERT_ROW else "expert_up"
+    return "down" if weight.shard is Shard.ROW else "up"
+
+
+def tp_ways(weight: Weight, kind: LayerKind | None, tp: Array) -> Array:
+    """Ways tensor parallelism cuts a weight; key and value projections not beyond the kv heads."""
+    if weight.shard is Shard.REPLICATED or weight.routed:
+        return np.ones_like(tp)
+    if kind is not None and weight.name.startswith(("attn.k", "attn.v")) and weight.shard is Shard.COLUMN:
+        return np.minimum(tp, kind.attention.kv_heads)
+    return tp
+
+
+def product_s(rates: Rates, m: Array, k: Array | float, n: Array | float, flop_per_s: float) -> Array:
+    """Seconds of an [m, k] x [k, n] product in bf16 traffic; sources in the module docstring."""
+    shape = (1.0 + rates.m0 / np.maximum(m, 1e-9)) * (1.0 + rates.n0 / np.minimum(k, n))
+    compute = 2.0 * m * k * n / flop_per_s * shape
+    return np.maximum(compute, BF16 * (m * k + k * n + m * n) / rates.hbm_bytes_per_s)
+
+
+def attention_span(seq_len: int, window: int | None) -> float:
+    """Keys that an average query meets under a causal mask, with a sliding window if given."""
+    if window is None or window >= seq_len:
+        return (seq_len + 1) / 2.0
+    return window - window * (window - 1) / (2.0 * seq_len)
+
+
+def forward_s(setting: Setting, kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    """Seconds of each operator of one layer, forward, one micro-batch on one device."""
+    rates = setting.rates
+    out = dict.fromkeys(OPERATORS, np.zeros_like(shape.tokens))
+    for weight in kind.weights:
+        if weight.matmul:
+            name = operator_of(weight)
+            out[name] = out[name] + _weight_s(rates, kind, weight, shape)
+    out["core"] = _core_s(rates, kind, shape)
+    for name, moved in _elementwise_bytes(kind, shape).items():
+        out[name] = out[name] + rates.elementwise * moved / rates.hbm_bytes_per_s
+    return out
+
+
+def head_s(setting: Setting, shape: Shape) -> Array:
+    """Seconds of head product and loss, forward."""
+    rates, head = setting.rates, setting.model.head_matrix
+    width, vocab = setting.model.hidden, head.params / setting.model.hidden / shape.tp
+    traffic = rates.elementwise * 2 * setting.framework.logits_bytes * shape.tokens * vocab
+    return product_s(rates, shape.tokens, width, vocab, rates.head_flop_per_s) + traffic / rates.hbm_bytes_per_s
+
+
+def embedding_s(setting: Setting, shape: Shape) -> Array:
+    """Seconds of the table look-up, forward."""
+    moved = 2 * BF16 * shape.tokens / shape.spread * setting.model.hidden
+    return moved / setting.rates.hbm_bytes_per_s
+
+
+def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    """Bytes of each tensor that backward wants from one layer, one micro-batch on one device.
+
+    Named after the operator that makes it; `input` is the layer's input.
+    """
+    a, ffn = kind.attention, kind.ffn
+    hidden = _hidden(kind)
+    residual = BF16 * shape.tokens / shape.spread * hidden
+    cut = BF16 * shape.tokens / shape.tp
+    kv = BF16 * shape.tokens / np.minimum(shape.tp, a.kv_heads) * a.kv_heads * (a.qk_head_dim + a.v_head_dim)
+    log_sum = 4 * shape.tokens / shape.tp * a.heads
+    out = {
+        "input": residual,
+        "norm1": residual,
+        "qkv": cut * a.heads * a.qk_head_dim + kv,
+        "core": cut * a.heads * a.v_head_dim + log_sum,
+    }
+    if latent := sum(w.cols for w in kind.weights if operator_of(w) == "latent" and w.matmul):
+        out["latent"] = BF16 * shape.tokens / shape.spread * latent
+    if not kind.parallel:
+        out |= {"out": residual, "norm2": residual}
+    if ffn.width:
+        out |= {"up": cut * ffn.width * (2 if ffn.gated else 1), "act": cut * ffn.width}
+    if ffn.experts:
+        routed = BF16 * shape.routed_tokens(kind) * shape.imbalance
+        out |= {
+            "router": routed * hidden,  # the dispatched tokens
+            "expert_up": routed / shape.etp * ffn.expert_width * (2 if ffn.gated else 1),
+            "expert_act": routed / shape.etp * ffn.expert_width,
+            "expert_down": routed * hidden,
+        }
+    return out
+
+
+def model_flops(setting: Setting) -> float:
+    """FLOPs of one training step that the model itself needs, without recompute.
+
+    Three times forward: products of active parameters (the token table is a look-up), and the attention
+    kernel with its causal half only. This is the numerator of MFU.
+    """
+    model, training = setting.model, setting.training
+    per_token = 2.0 * model.head_matrix.params
+    for count, kind in zip(model.layers_by_kind, model.kinds, strict=True):
+        products = sum(_active(w, kind) for w in kind.weights if w.matmul)
+        a = kind.attention
+        core = attention_span(training.seq_len, a.window) * a.heads * (a.qk_head_dim + a.v_head_dim)
+        per_token += count * 2.0 * (products + core)
+    return 3.0 * per_token * training.global_batch_tokens
+
+
+def _active(weight: Weight, kind: LayerKind) -> float:
+    return weight.params / weight.count * kind.ffn.top_k if weight.routed else weight.params
+
+
+def _hidden(kind: LayerKind) -> int:
+    return next(w.rows for w in kind.weights if w.name.startswith("attn.") and w.matmul)
+
+
+def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Array:
+    k: Array | float = weight.rows
+    n: Array | float = weight.cols
+    if weight.routed:
+        local = weight.count / shape.ep
+        m = shape.routed_tokens(kind) * shape.imbalance / local
+        k, n = (k / shape.etp, n) if weight.shard is Shard.EXPERT_ROW else (k, n / shape.etp)
+        return local * product_s(rates, m, k, n, rates.matmul_flop_per_s * rates.expert_share)
+    if weight.shard is Shard.REPLICATED:
+        return product_s(rates, shape.tokens / shape.spread, k, n, rates.matmul_flop_per_s)
+    ways = tp_ways(weight, kind, shape.tp)
+    k, n = (k / ways, n) if weight.shard is Shard.ROW else (k, n / ways)
+    return product_s(rates, shape.tokens, k, n, rates.matmul_flop_per_s)
+
+
+def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
+    a = kind.attention
+    span = attention_span(shape.seq_len, a.window)
+    flops = 2.0 * shape.tokens / shape.tp * span * a.heads * (a.qk_head_dim + a.v_head_dim)
+    kv = a.kv_heads / np.minimum(shape.tp, a.kv_heads)
+    moved = BF16 * shape.tokens * (a.heads / shape.tp + kv) * (a.qk_head_dim + a.v_head_dim)
+    return np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
+
+
+def _elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    a, ffn = kind.attention, kind.ffn
+    hidden, residual = _hidden(kind), BF16 * shape.tokens / shape.spread
+    act = _GATED_WIDTHS if ffn.gated else _PLAIN_WIDTHS
+    norms = _NORM_WIDTHS * kind.norms * residual * hidden
+    out = {"qkv": _ROPE_WIDTHS * BF16 * shape.tokens / shape.tp * a.heads * a.qk_head_dim}
+    out |= {"norm1": norms} if kind.parallel else {"norm1": norms / 2, "norm2": norms / 2}
+    if ffn.width:
+        out["act"] = act * BF16 * shape.tokens / shape.tp * ffn.width
+    if ffn.experts:
+        routed = BF16 * shape.routed_tokens(kind) * shape.imbalance
+        out["router"] = _NORM_WIDTHS / 2 * routed * hidden  # permute, and its reverse after the experts
+        out["expert_down"] = _NORM_WIDTHS / 2 * routed * hidden
+        out["expert_act"] = act * routed / shape.etp * ffn.expert_width
+    return out

@@ -1,0 +1,117 @@
+"""Candidates as columns: one row per layout, one array per decision.
+
+A single estimate is a table of one row, so every formula has one implementation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.setting import Setting
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Decisions of R candidates; every array has shape [R], `policies` [R, layer kinds].
+
+    `cp_kind`, `policies` and `offload` are indices into CP_KINDS, POLICIES and OFFLOADS; `gpipe` and `sp` are
+    0 or 1. Everything else means what it means in `Layout`.
+    """
+
+    dp_replicate: Ints
+    dp_shard: Ints
+    zero: Ints
+    cp: Ints
+    cp_kind: Ints
+    tp: Ints
+    sp: Ints
+    pp: Ints
+    vpp: Ints
+    gpipe: Ints
+    ep: Ints
+    etp: Ints
+    micro_batch: Ints
+    sequences: Ints
+    policies: Ints
+    offload: Ints
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    def __getitem__(self, index: Any) -> "Rows":
+        """Rows at an index array or mask."""
+        return Rows(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def with_columns(self, **columns: Ints) -> "Rows":
+        return Rows(**{f.name: columns.get(f.name, getattr(self, f.name)) for f in fields(self)})
+
+    @staticmethod
+    def of(layouts: Sequence[Layout], setting: Setting) -> "Rows":
+        """Columns of given layouts."""
+        kinds = len(setting.model.kinds)
+
+        def column(pick: Any) -> Ints:
+            return np.array([pick(x) for x in layouts], np.int64)
+
+        direct: Mapping[str, Ints] = {
+            name: column(lambda x, name=name: getattr(x, name))
+            for name in ("dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
+        }
+        return Rows(
+            **direct,
+            cp_kind=column(lambda x: CP_KINDS.index(x.cp_kind)),
+            sp=column(lambda x: int(x.sp)),
+            gpipe=column(lambda x: int(x.schedule == "gpipe")),
+            sequences=column(lambda x: x.sequences or setting.training.sequences),
+            policies=np.array([[POLICIES.index(x.policy(k)) for k in range(kinds)] for x in layouts], np.int64),
+            offload=column(lambda x: OFFLOADS.index(x.offload)),
+        )
+
+    @property
+    def dp(self) -> Ints:
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def stage_devices(self) -> Ints:
+        return self.dp_replicate * self.dp_shard * self.cp * self.tp
+
+    @property
+    def devices(self) -> Ints:
+        return self.stage_devices * self.pp
+
+    @property
+    def edp(self) -> Ints:
+        """Copies of an expert inside a stage."""
+        return self.stage_devices // (self.ep * self.etp)
+
+    @property
+    def shard(self) -> Ints:
+        """Ranks over which ZeRO acts."""
+        return self.dp_shard * self.cp
+
+    @property
+    def micro_batches(self) -> Ints:
+        return self.sequences // (self.dp * self.micro_batch)
+
+    @property
+    def spread(self) -> Ints:
+        """Ways the residual stream is split over tp."""
+        return np.where(self.sp > 0, self.tp, 1)
+
+    @property
+    def offloads_activations(self) -> NDArray[np.bool_]:
+        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "activations" in o])
+
+    @property
+    def offloads_optimizer(self) -> NDArray[np.bool_]:
+        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "optimizer" in o])
+
+    def tokens(self, seq_len: int) -> Ints:
+        """Tokens of one micro-batch in one tp group."""
+        return self.micro_batch * seq_len // self.cp

@@ -1,0 +1,145 @@
+"""Everything that is given before a layout is chosen: model, cluster, workload and how they are priced."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.framework import Framework, load_framework
+from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.workload import Training
+from meshwright.hardware.calibration import Efficiency, load_efficiency
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.network import SCALE_UP_TIERS, TorusAxis
+
+Overlap = Literal["full", "none", "calibrated"]
+Streams = Literal["shared", "independent"]
+
+# Communication by what it carries; `offload` is the host link.
+COMM_CLASSES = ("tp", "cp", "ep", "fsdp", "pp", "dp", "offload")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One question to the cost model.
+
+    Attributes:
+        overlap: what may hide behind compute: everything, nothing, or the calibrated share of each class.
+        streams: whether communication classes that overlap also queue behind each other (`shared`) or only
+            where they load the same network level (`independent`).
+    """
+
+    model: ModelSpec
+    cluster: Cluster
+    training: Training
+    efficiency: Efficiency
+    framework: Framework
+    overlap: Overlap = "calibrated"
+    streams: Streams = "shared"
+
+    @cached_property
+    def floor(self) -> "Setting":
+        """The same question at ideal rates with everything hidden: the roofline floor."""
+        ideal = load_efficiency("ideal", self.cluster.chip)
+        return replace(self, efficiency=ideal, overlap="full", streams="independent")
+
+    @cached_property
+    def serial(self) -> "Setting":
+        """The same question at the same rates with nothing hidden."""
+        return replace(self, overlap="none")
+
+    @cached_property
+    def rates(self) -> "Rates":
+        return Rates.of(self)
+
+    @cached_property
+    def network(self) -> Network:
+        eff = self.efficiency
+        achieved = tuple(
+            eff.scale_up if isinstance(level, TorusAxis) or level.name in SCALE_UP_TIERS else eff.scale_out
+            for level in self.cluster.levels
+        )
+        return Network(self.cluster.levels, achieved)
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes of a device that tensors may fill."""
+        memory, fw = self.cluster.chip.memory_bytes, self.framework
+        return int(memory * (1 - fw.reserve_share)) - fw.reserve_bytes
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates a program reaches on one device.
+
+    Attributes:
+        matmul_flop_per_s, head_flop_per_s, attention_flop_per_s: for the compute dtype, bf16 and bf16.
+        m0, n0: tokens and width at which a product reaches half of its rate.
+        expert_share: rate of grouped expert products over that of plain ones.
+        elementwise: bytes that elementwise work moves over those of a textbook layer.
+        hideable: share of each communication class that can run under compute.
+    """
+
+    matmul_flop_per_s: float
+    head_flop_per_s: float
+    attention_flop_per_s: float
+    m0: float
+    n0: float
+    expert_share: float
+    hbm_bytes_per_s: float
+    host_bytes_per_s: float | None
+    elementwise: float
+    launch_s: float
+    hideable: dict[str, float]
+
+    @staticmethod
+    def of(setting: Setting) -> "Rates":
+        chip, eff = setting.cluster.chip, setting.efficiency
+        peak = chip.peak_flop_per_s(setting.training.compute_dtype)
+        bf16 = chip.peak_flop_per_s("bf16")
+        host = chip.host_link_bytes_per_s
+        if eff.pinned_mfu is not None:
+            matmul = attention = eff.pinned_mfu
+        else:
+            matmul = eff.matmul * eff.low_precision_kept(setting.training.compute_dtype)
+            attention = eff.attention
+        if setting.overlap == "calibrated":
+            hideable = {c: eff.overlap[c] for c in COMM_CLASSES}
+        else:
+            hideable = dict.fromkeys(COMM_CLASSES, 1.0 if setting.overlap == "full" else 0.0)
+        return Rates(
+            matmul_flop_per_s=peak * matmul,
+            head_flop_per_s=bf16 * (eff.pinned_mfu or eff.matmul),
+            attention_flop_per_s=bf16 * attention,
+            m0=eff.matmul_m0,
+            n0=eff.matmul_n0,
+            expert_share=eff.expert_matmul,
+            hbm_bytes_per_s=chip.hbm_bytes_per_s * eff.hbm,
+            host_bytes_per_s=None if host is None else host * eff.host_link,
+            elementwise=eff.elementwise,
+            launch_s=eff.launch_s,
+            hideable=hideable,
+        )
+
+
+def setting(
+    model: ModelSpec,
+    cluster: Cluster,
+    training: Training,
+    *,
+    efficiency: str = "default",
+    overlap: Overlap = "calibrated",
+    streams: Streams = "shared",
+    framework: str = "jax",
+) -> Setting:
+    """Resolve names into a Setting.
+
+    Raises:
+        UnknownNameError: no such efficiency file or framework.
+        MissingFigureError: the chip has no peak for the compute dtype.
+    """
+    chip = cluster.chip
+    chip.peak_flop_per_s(training.compute_dtype)
+    return Setting(
+        model, cluster, training, load_efficiency(efficiency, chip), load_framework(framework), overlap, streams
+    )

@@ -1,0 +1,207 @@
+"""Stage tables: seconds and bytes of a pipeline stage, linear in its number of layers of each kind.
+
+The planner, the bounds and the single estimate all read these coefficients; nothing else prices a stage.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.collectives import duration
+from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds, local_params
+from meshwright.costmodel.memory import (
+    MASTER_BYTES,
+    STATE_PARTS,
+    MemoryCosts,
+    expert_zero_ways,
+    memory_costs,
+    zero_ways,
+)
+from meshwright.costmodel.operators import BF16
+from meshwright.costmodel.pipeline import in_flight
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StageTable:
+    """Coefficients of R rows for stages of any cut.
+
+    Attributes:
+        layers: exposed seconds of one layer of each kind.
+        first, last: exposed seconds of the embedding and of the head.
+        hop_s: exposed seconds of stage-to-stage sends, per micro-batch and stage.
+    """
+
+    setting: Setting
+    rows: Rows
+    comm: Comm
+    layers: tuple[Seconds, ...]
+    first: Seconds
+    last: Seconds
+    hop_s: Array
+    memory: MemoryCosts
+
+    @staticmethod
+    def of(setting: Setting, rows: Rows, comm: Comm) -> "StageTable":
+        model = setting.model
+        layers = tuple(layer_seconds(setting, k, rows, comm) for k in range(len(model.kinds)))
+        first, last = ends_seconds(setting, rows, comm)
+        compute = sum(n * s.parts["compute"] for n, s in zip(model.layers_by_kind, layers, strict=True))
+        hop = hop_seconds(setting, rows, comm, compute / rows.pp)
+        return StageTable(setting, rows, comm, layers, first, last, hop, memory_costs(setting, rows))
+
+    @cached_property
+    def layer_s(self) -> Array:
+        """Seconds of one layer per micro-batch, [R, K]."""
+        return np.stack([s.total for s in self.layers], axis=1)
+
+    @cached_property
+    def state_bytes(self) -> Array:
+        """Bytes of state of one layer, [R, K]."""
+        return sum(self.memory.state[p] for p in STATE_PARTS)  # type: ignore[return-value]
+
+    def ends_s(self, stage: Array) -> Array:
+        """Seconds per micro-batch of a stage beside its layers, [R, S]."""
+        at_first, at_last = self._ends(stage)
+        return self.hop_s[:, None] + at_first * self.first.total[:, None] + at_last * self.last.total[:, None]
+
+    def ends_bytes(self, stage: Array) -> Array:
+        """Bytes of a stage beside its layers and their saved activations, [R, S]."""
+        at_first, at_last = self._ends(stage)
+        first = sum(self.memory.first[p] for p in STATE_PARTS)
+        last = sum(self.memory.last[p] for p in STATE_PARTS)
+        transient = np.where(
+            at_last, self.memory.transient_last[:, None], self.memory.transient[:, None]
+        )
+        return at_first * first[:, None] + at_last * last[:, None] + transient
+
+    def stage_s(self, stage: Array, counts: Array) -> Array:
+        """Seconds per micro-batch of stages with `counts` layers of each kind, [R, S] from [R, S, K]."""
+        return self.ends_s(stage) + np.einsum("rsk,rk->rs", counts, self.layer_s)
+
+    def stage_bytes(self, stage: Array, counts: Array) -> Array:
+        """Bytes of stages on one device, [R, S]."""
+        held = in_flight(self.rows, stage)
+        state = np.einsum("rsk,rk->rs", counts, self.state_bytes)
+        saved = np.einsum("rsk,rk->rs", counts, self.memory.saved)
+        return self.ends_bytes(stage) + state + held * saved
+
+    def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
+        """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
+        at_first, at_last = self._ends(stage)
+        mem, held = self.memory, in_flight(self.rows, stage)
+        out = {
+            p: np.einsum("rsk,rk->rs", counts, mem.state[p])
+            + at_first * mem.first[p][:, None]
+            + at_last * mem.last[p][:, None]
+            for p in STATE_PARTS
+        }
+        out["activations"] = held * np.einsum("rsk,rk->rs", counts, mem.saved)
+        in_loss = at_last & (mem.loss > mem.transient)[:, None]
+        out["working"] = np.where(in_loss, 0.0, mem.working[:, None])
+        out["gathers"] = np.where(in_loss, 0.0, mem.gathers[:, None])
+        out["loss"] = np.where(in_loss, mem.loss[:, None], 0.0)
+        return out
+
+    def host_bytes(self, stage: Array, counts: Array) -> Array:
+        """Bytes that one device of a stage keeps in host memory, [R, S]."""
+        at_first, at_last = self._ends(stage)
+        mem = self.memory
+        ends = at_first * mem.host_first[:, None] + at_last * mem.host_last[:, None]
+        saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, mem.host_saved)
+        return ends + saved + np.einsum("rsk,rk->rs", counts, mem.host_state)
+
+    def once_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
+        """Exposed seconds of a stage once per step: gradient reduction `dp`, `optimizer`; [R, S] each."""
+        plain, routed = self._stage_params(stage, counts)
+        backward = np.einsum("rsk,rk->rs", counts, np.stack([s.backward_s for s in self.layers], axis=1))
+        comm = duration(self._reduction_loads(plain, routed)) + self._tied_s(stage)
+        share = self.setting.rates.hideable["dp"]
+        exposed = (1.0 - share) * comm + np.maximum(share * comm - backward, 0.0)
+        return {"dp": exposed, "optimizer": self._optimizer_s(plain, routed)}
+
+    def once_s(self, stage: Array, counts: Array) -> Array:
+        """Seconds of a stage once per step, [R, S]; convex and non-decreasing in each count."""
+        parts = self.once_parts(stage, counts)
+        return parts["dp"] + parts["optimizer"]
+
+    def once_mean_s(self) -> Array:
+        """`once_s` of a stage with the mean share of everything, [R]: never above the largest stage's.
+
+        By convexity; the exchange of a tied table, which only two stages pay, is left out.
+        """
+        model, rows = self.setting.model, self.rows
+        counts = np.array(model.layers_by_kind, float)
+        per_kind = [local_params(k.weights, k, rows) for k in model.kinds]
+        first, _ = local_params(model.embedding, None, rows)
+        last, _ = local_params(model.head, None, rows)
+        plain = sum(n * p for n, (p, _) in zip(counts, per_kind, strict=True)) + first + last
+        routed = sum(n * r for n, (_, r) in zip(counts, per_kind, strict=True))
+        plain, routed = (plain / rows.pp)[:, None], (routed / rows.pp)[:, None]
+        backward = sum(n * s.backward_s for n, s in zip(counts, self.layers, strict=True)) / rows.pp
+        comm = duration(self._reduction_loads(plain, routed))[:, 0]
+        share = self.setting.rates.hideable["dp"]
+        exposed = (1.0 - share) * comm + np.maximum(share * comm - backward, 0.0)
+        return exposed + self._optimizer_s(plain, routed)[:, 0]
+
+    def _ends(self, stage: Array) -> tuple[Array, Array]:
+        return np.broadcast_arrays(stage == 0, stage == self.rows.pp[:, None] - 1)[0:2]  # type: ignore[return-value]
+
+    def _stage_params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
+        """Plain and routed parameters of a stage on one device before ZeRO."""
+        model, rows = self.setting.model, self.rows
+        at_first, at_last = self._ends(stage)
+        per_kind = [local_params(k.weights, k, rows) for k in model.kinds]
+        plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in per_kind], axis=1))
+        routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in per_kind], axis=1))
+        first, _ = local_params(model.embedding, None, rows)
+        last, _ = local_params(model.head, None, rows)
+        if model.tied:
+            last = last + np.where(rows.pp > 1, local_params((model.head_matrix,), None, rows)[0], 0.0)
+        return plain + at_first * first[:, None] + at_last * last[:, None], routed
+
+    def _reduction_loads(self, plain: Array, routed: Array) -> Array:
+        """Gradients to all data ranks and updated weights back, whatever ZeRO leaves for the end of a step."""
+        rows, wire = self.rows, self.setting.framework.reduce_bytes
+        zero = rows.zero[:, None]
+        # Over dp_replicate all-reduce what the shard ranks hold; over edp everything, experts know no replicas.
+        loads = self.comm.reduce("dp_replicate", wire * plain / rows.shard[:, None])
+        scatters, gathers = (zero <= 1), (zero <= 2)  # ZeRO-0 gathers summed gradients instead of weights
+        for group, params in (("shard", plain), ("edp", routed)):
+            loads = loads + self.comm.gather(group, scatters * wire * params)
+            loads = loads + self.comm.gather(group, gathers * np.where(zero == 0, wire, BF16) * params)
+        return loads
+
+    def _tied_s(self, stage: Array) -> Array:
+        """First and last stage add the gradients of their copies of a tied table."""
+        model, rows = self.setting.model, self.rows
+        if not model.tied:
+            return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
+        table = local_params((model.head_matrix,), None, rows)[0]
+        size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * table, 0.0)
+        at_first, at_last = self._ends(stage)
+        return (at_first | at_last) * duration(self.comm.send("pp", size))[:, None]
+
+    def _optimizer_s(self, plain: Array, routed: Array) -> Array:
+        """Reads and writes of master, state and gradient; on the host if the optimizer lives there."""
+        setting, rows = self.setting, self.rows
+        owned = plain / zero_ways(rows)[0][:, None] + routed / expert_zero_ways(rows)[0][:, None]
+        state = MASTER_BYTES + OPTIMIZER_STATE_BYTES[setting.training.optimizer]
+        moved = 2 * state + MASTER_BYTES + BF16
+        on_device = moved * owned / setting.rates.hbm_bytes_per_s
+        away = rows.offloads_optimizer[:, None]
+        cluster, link = setting.cluster, setting.rates.host_bytes_per_s
+        if not away.any() or link is None or cluster.cpu_update_params_per_s is None:
+            return on_device
+        per_host = cluster.devices_per_host or 1
+        update = owned * per_host / cluster.cpu_update_params_per_s
+        carry = (setting.framework.reduce_bytes + BF16) * owned / link
+        return np.where(away, np.maximum(update, carry), on_device)

@@ -1,0 +1,109 @@
+"""What the cluster is asked to do: a training job, and how its batch is written.
+
+Batch strings: `4Mi` counts tokens, `1024seq` counts sequences, `4Mi~5%` lets the planner move the batch by
+5% either way.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from meshwright.hardware.errors import WorkloadError
+
+Optimizer = Literal["adamw", "adamw8bit", "sgd"]
+ComputeDtype = Literal["bf16", "fp8"]
+
+# Bytes of state per parameter beside the fp32 master copy: two fp32 moments, two one-byte moments, one fp32
+# momentum. The fp32 master itself is counted apart.
+OPTIMIZER_STATE_BYTES: dict[str, int] = {"adamw": 8, "adamw8bit": 2, "sgd": 4}
+
+_MAX_TOKENS = 2**40
+_SUFFIX = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A pre-training job.
+
+    Attributes:
+        global_batch_tokens: tokens per optimizer step.
+        seq_len: tokens per sequence; divides `global_batch_tokens`.
+        batch_tolerance: share by which the planner may move the batch (0.05 is 5% either way).
+        compute_dtype: dtype of the large matrix products; attention and the head stay in bf16.
+        optimizer: kind of optimizer state; an input, never a decision.
+        moe_imbalance: tokens on the fullest expert rank over the mean, >= 1.
+        total_tokens: length of the whole run, for days and money; None leaves them out.
+
+    Raises:
+        WorkloadError: a number out of range, or a batch that is not whole sequences.
+    """
+
+    global_batch_tokens: int
+    seq_len: int
+    batch_tolerance: float = 0.0
+    compute_dtype: ComputeDtype = "bf16"
+    optimizer: Optimizer = "adamw"
+    moe_imbalance: float = 1.0
+    total_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _whole("seq_len", self.seq_len, 2**24)
+        _whole("global batch in tokens", self.global_batch_tokens, _MAX_TOKENS)
+        if self.global_batch_tokens % self.seq_len:
+            below = self.global_batch_tokens // self.seq_len * self.seq_len
+            raise WorkloadError(
+                f"a batch of {self.global_batch_tokens} tokens is not a whole number of sequences of "
+                f"{self.seq_len}; the nearest are {below} and {below + self.seq_len} tokens"
+            )
+        if not (math.isfinite(self.batch_tolerance) and 0 <= self.batch_tolerance <= 0.5):
+            raise WorkloadError(f"batch tolerance {self.batch_tolerance:g} is outside 0 to 0.5 (0% to 50%)")
+        if not (math.isfinite(self.moe_imbalance) and 1 <= self.moe_imbalance <= 100):
+            raise WorkloadError(f"moe_imbalance {self.moe_imbalance:g} is outside 1 to 100 (fullest over mean)")
+        if self.optimizer not in OPTIMIZER_STATE_BYTES:
+            known = ", ".join(OPTIMIZER_STATE_BYTES)
+            raise WorkloadError(f"unknown optimizer {self.optimizer!r}; known: {known}")
+        if self.compute_dtype not in ("bf16", "fp8"):
+            raise WorkloadError(f"unknown compute dtype {self.compute_dtype!r}; known: bf16, fp8")
+        if self.total_tokens is not None:
+            _whole("total tokens", self.total_tokens, 2**60)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences per optimizer step."""
+        return self.global_batch_tokens // self.seq_len
+
+    @property
+    def sequence_range(self) -> range:
+        """Sequences per step that the planner may choose from."""
+        slack = int(self.sequences * self.batch_tolerance)
+        return range(self.sequences - slack, self.sequences + slack + 1)
+
+
+def _whole(what: str, value: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WorkloadError(f"{what} must be a whole number, not {value!r}")
+    if not 1 <= value <= most:
+        raise WorkloadError(f"{what} is {value}; give a number from 1 to {most}")
+
+
+def parse_batch(text: str, seq_len: int) -> tuple[int, float]:
+    """`4Mi`, `1024seq`, `4Mi~5%` -> (tokens, tolerance).
+
+    Raises:
+        WorkloadError: anything else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|M|G|seq)?(?:~(\d+(?:\.\d+)?)%)?", text.strip())
+    if match is None or len(text) > 40:
+        raise WorkloadError(
+            f"cannot read batch {text[:40]!r}; write tokens like 4Mi or 4194304, sequences like 1024seq, "
+            "and a tolerance like 4Mi~5%"
+        )
+    number, suffix, tolerance = float(match[1]), match[2] or "", float(match[3] or 0) / 100
+    if suffix == "seq":
+        _whole("seq_len", seq_len, 2**24)
+        number, suffix = number * seq_len, ""
+    tokens = number * _SUFFIX[suffix]
+    if tokens != int(tokens):
+        raise WorkloadError(f"batch {text!r} is {tokens:g} tokens, not a whole number")
+    return int(tokens), tolerance

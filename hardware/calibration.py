@@ -1,0 +1,202 @@
+"""How much of a chip's peak rates programs really reach.
+
+A file holds parts: `common`, then `families`, `architectures`, `chips`; the narrower part wins field by
+field. Where no part names the chip's architecture, the family's prior stands and a note says so.
+Every number is a share of the figure in the chip's data file, so the two must be changed together.
+
+    matmul rate = peak * matmul / ((1 + m0/m) * (1 + n0/min(k, n)))
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from meshwright.hardware.chip import Chip
+from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
+from meshwright.hardware.figures import DATA, Strict, load_yaml
+
+CommClass = Literal["tp", "cp", "ep", "fsdp", "dp", "pp", "offload"]
+COMM_CLASSES: tuple[CommClass, ...] = ("tp", "cp", "ep", "fsdp", "dp", "pp", "offload")
+
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+ZeroToOne = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class Efficiency(Strict):
+    """Achieved shares for one chip.
+
+    matmul          of the dtype's dense peak, for large shapes; m0 (tokens) and n0 (width) bend small ones
+    attention       of the bf16 peak
+    hbm             of HBM bandwidth
+    scale_up        of the NVLink, xGMI or ICI rate
+    scale_out       of the NIC or DCN rate
+    host_link       of the host link
+    expert_matmul   routed-expert matmuls relative to dense ones
+    elementwise     multiplier on the counted bytes of elementwise work
+    launch_s        least seconds per layer and micro-batch; 0 = none
+    low_precision   share of the nominal gain over bf16 that a dtype keeps; 1 where absent
+    overlap         share of a communication class that can hide under compute, for `calibrated`
+    pinned_mfu      when set, compute runs at this share of peak whatever the shapes
+    """
+
+    name: str
+    matmul: Share
+    attention: Share
+    hbm: Share
+    scale_up: Share
+    scale_out: Share
+    host_link: Share
+    matmul_m0: NotNegative
+    matmul_n0: NotNegative
+    expert_matmul: Share
+    elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)]
+    launch_s: NotNegative
+    low_precision: dict[str, Share]
+    overlap: dict[CommClass, ZeroToOne]
+    pinned_mfu: Share | None = None
+    provenance: str
+    notes: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.matmul, self.scale_up, self.scale_out))
+
+    def low_precision_kept(self, dtype: str) -> float:
+        """Share of the dtype's nominal gain over bf16 that is reached."""
+        return self.low_precision.get(dtype, 1.0)
+
+
+class Part(Strict):
+    """Some of the numbers; the rest comes from a wider part."""
+
+    matmul: Share | None = None
+    attention: Share | None = None
+    hbm: Share | None = None
+    scale_up: Share | None = None
+    scale_out: Share | None = None
+    host_link: Share | None = None
+    matmul_m0: NotNegative | None = None
+    matmul_n0: NotNegative | None = None
+    expert_matmul: Share | None = None
+    elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] | None = None
+    launch_s: NotNegative | None = None
+    low_precision: dict[str, Share] | None = None
+    overlap: dict[CommClass, ZeroToOne] | None = None
+    note: str = ""
+
+
+class EfficiencyFile(Strict):
+    """One calibration. `extends` names a shipped one to start from."""
+
+    name: str
+    provenance: str
+    extends: str | None = None
+    common: Part = Part()
+    families: dict[Literal["tpu", "nvidia", "amd"], Part] = Field(default_factory=dict)
+    architectures: dict[str, Part] = Field(default_factory=dict)
+    chips: dict[str, Part] = Field(default_factory=dict)
+
+
+@cache
+def efficiency_names() -> tuple[str, ...]:
+    """Names of the calibrations that ship with the package."""
+    return tuple(sorted(path.stem for path in (DATA / "calibration").glob("*.yaml")))
+
+
+def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
+    """The shares for one chip: 'ideal', 'default', 'book', a YAML file, or 'mfu=0.4'.
+
+    Errors: UnknownNameError, InputError (a bad file, or one that leaves a number out), UnitError (a bad mfu).
+    """
+    text = name_or_path.strip()
+    if re.match(r"mfu\s*=", text, re.IGNORECASE):
+        mfu = _read_mfu(text)
+        ideal = load_efficiency("ideal", chip)
+        return ideal.model_copy(
+            update={"name": f"mfu={mfu:g}", "pinned_mfu": mfu, "provenance": "compute pinned by the user"}
+        )
+    return _resolve(_open(text), chip)
+
+
+def _read_mfu(text: str) -> float:
+    try:
+        mfu = float(text.split("=", 1)[1])
+    except ValueError:
+        mfu = -1.0
+    if not 0 < mfu <= 1:
+        raise UnitError(
+            f"{text[:40]!r} is not a share of peak; write a number above 0 and at most 1, like 'mfu=0.4'"
+        )
+    return mfu
+
+
+def _open(name_or_path: str) -> EfficiencyFile:
+    if "/" in name_or_path or name_or_path.lower().endswith((".yaml", ".yml")):
+        return load_yaml(Path(name_or_path).expanduser(), EfficiencyFile)
+    name = name_or_path.lower()
+    if name not in efficiency_names():
+        raise UnknownNameError(
+            "efficiency", name_or_path, efficiency_names(), "a path to a YAML file or 'mfu=0.4' works too"
+        )
+    return _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> EfficiencyFile:
+    return load_yaml(DATA / "calibration" / f"{name}.yaml", EfficiencyFile)
+
+
+def _resolve(file: EfficiencyFile, chip: Chip) -> Efficiency:
+    numbers: dict[str, object] = {}
+    notes: list[str] = []
+    if file.extends is not None:
+        if file.extends not in efficiency_names():
+            raise UnknownNameError("efficiency", file.extends, efficiency_names(), f"extended by {file.name}")
+        base = _resolve(_shipped(file.extends), chip)
+        numbers = {key: getattr(base, key) for key in Part.model_fields if key != "note"}
+        notes += base.notes
+    for part in _parts(file, chip, notes):
+        _overlay(numbers, part)
+        if part.note:
+            notes.append(f"{file.name}: {part.note}")
+    missing = [key for key in Part.model_fields if key != "note" and key not in numbers]
+    missing += [f"overlap.{c}" for c in COMM_CLASSES if c not in _as_dict(numbers.get("overlap"))]
+    if missing:
+        raise InputError(
+            f"efficiency {file.name} gives no {', '.join(missing)} for {chip.name}; "
+            f"add it under common, or start from a shipped one with 'extends: default'"
+        )
+    return Efficiency.model_validate(
+        {**numbers, "name": file.name, "provenance": file.provenance, "notes": tuple(dict.fromkeys(notes))}
+    )
+
+
+def _parts(file: EfficiencyFile, chip: Chip, notes: list[str]) -> list[Part]:
+    """Wide to narrow."""
+    parts = [file.common]
+    if chip.family in file.families:
+        parts.append(file.families[chip.family])
+    if chip.architecture in file.architectures:
+        parts.append(file.architectures[chip.architecture])
+    elif file.architectures and file.extends is None and chip.name not in file.chips:
+        notes.append(
+            f"{file.name}: no entry for {chip.architecture}; the prior of family {chip.family} is used"
+        )
+    if chip.name in file.chips:
+        parts.append(file.chips[chip.name])
+    return parts
+
+
+def _overlay(numbers: dict[str, object], part: Part) -> None:
+    for key in Part.model_fields:
+        value = getattr(part, key)
+        if key == "note" or value is None:
+            continue
+        numbers[key] = {**_as_dict(numbers.get(key)), **value} if isinstance(value, dict) else value
+
+
+def _as_dict(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}

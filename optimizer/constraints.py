@@ -1,0 +1,120 @@
+"""The user's constraints: `tp<=8, pp in {1,2,4}, offload == none`.
+
+Grammar: comma-separated `name (<=|>=|==|!=|<|>) value` or `name in {a,b,c}`; a value is a whole number or a word.
+Each becomes a named rule of the search.
+"""
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, SCHEDULES
+from meshwright.costmodel.rows import Rows
+from meshwright.hardware.errors import LayoutError, UnknownNameError
+
+Bools = NDArray[np.bool_]
+
+NUMBERS: dict[str, Callable[[Rows], Any]] = {
+    **{
+        name: (lambda rows, name=name: getattr(rows, name))
+        for name in (
+            "dp", "dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp",
+            "micro_batch", "sequences", "devices", "micro_batches",
+        )
+    },
+}  # fmt: skip
+WORDS: dict[str, tuple[str, ...]] = {
+    "cp_kind": CP_KINDS,
+    "offload": OFFLOADS,
+    "recompute": POLICIES,
+    "schedule": SCHEDULES,
+    "sp": ("false", "true"),
+}
+_COMPARE = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_ITEM = re.compile(r"\s*([a-z_]+)\s*(?:(<=|>=|==|!=|<|>)\s*([\w+]+)|in\s*\{([\w+\s,]*)\})\s*")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One wish of the user. `text` is how it reads in the funnel."""
+
+    text: str
+    name: str
+    compare: str  # one of _COMPARE, or 'in'
+    values: tuple[str, ...]
+
+    def holds(self, rows: Rows) -> Bools:
+        """Per row; a recompute wish must hold for every layer kind."""
+        if self.name in NUMBERS:
+            return self._check(np.asarray(NUMBERS[self.name](rows)), [int(v) for v in self.values])
+        codes = [WORDS[self.name].index(v) for v in self.values]
+        column = word_column(self.name, rows)
+        if column.ndim == 2:
+            return np.all([self._check(column[:, k], codes) for k in range(column.shape[1])], axis=0)
+        return self._check(column, codes)
+
+    def _check(self, column: Any, values: list[int]) -> Bools:
+        if self.compare == "in":
+            return np.isin(column, values)
+        return np.asarray(_COMPARE[self.compare](column, values[0]))
+
+    def allowed(self, word: str) -> bool:
+        """Whether a word value satisfies this constraint."""
+        return (word in self.values) != (self.compare == "!=")
+
+
+def word_column(name: str, rows: Rows) -> Any:
+    if name == "recompute":
+        return rows.policies
+    if name == "schedule":
+        return np.where(rows.vpp > 1, SCHEDULES.index("interleaved"), np.where(rows.gpipe > 0, 0, 1))
+    return getattr(rows, name)
+
+
+def parse_constraints(text: str | None) -> tuple[Constraint, ...]:
+    """Read a constraint string; empty or None gives none.
+
+    Raises:
+        LayoutError, UnknownNameError: what does not read, and how to write it.
+    """
+    out = []
+    for item in _items(text or ""):
+        match = _ITEM.fullmatch(item)
+        if match is None:
+            raise LayoutError(
+                f"cannot read constraint {item.strip()[:60]!r}; write name <= value, name == word or name in {{1,2,4}}"
+            )
+        name, compare, value, listed = match.groups()
+        values = tuple(v.strip() for v in listed.split(",")) if compare is None else (value,)
+        out.append(_checked(item.strip(), name, compare or "in", values))
+    return tuple(out)
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas outside braces."""
+    if len(text) > 4000:
+        raise LayoutError(f"the constraint string has {len(text)} characters; at most 4000 are read")
+    return [part for part in re.split(r",(?![^{]*\})", text) if part.strip()]
+
+
+def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Constraint:
+    if name in NUMBERS:
+        for value in values:
+            if not re.fullmatch(r"\d{1,9}", value):
+                raise LayoutError(f"constraint {text!r}: {name} is a number, {value!r} is not")
+    elif name in WORDS:
+        if compare not in ("==", "!=", "in"):
+            raise LayoutError(f"constraint {text!r}: {name} is a word; compare it with ==, != or in {{..}}")
+        for value in values:
+            if value not in WORDS[name]:
+                raise UnknownNameError(f"value of {name}", value, WORDS[name])
+    else:
+        raise UnknownNameError("constraint name", name, (*NUMBERS, *WORDS))
+    return Constraint(text, name, compare, values)

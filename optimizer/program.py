@@ -1,0 +1,236 @@
+"""The program of one candidate: how many layers each stage holds (CP-SAT).
+
+Sets      S stages, U units of layers in order; entry e = (stage s, start a, length n) is one stage's share
+Data      t_e, g_e ticks per micro-batch and per step; h_e bytes of host memory; m micro-batches, v chunks
+Variables y_e in {0,1}; T, G integers
+Minimise  (m v - 1) T + sum_e t_e y_e + v G                    v times the step in ticks
+Subject   sum_{e of s} y_e = 1                     each stage one share            `_one_share_each`
+          shares follow each other from 0 to U     sums of lengths, or flow        `_cover_units`
+          T >= sum_{e of s} t_e y_e, G >= sum_{e of s} g_e y_e                     `_slowest`
+          sum of h_e y_e over stages of a host <= host memory                      `_host_pools`
+
+Entries that pass the device memory, or that no complete cut within the cutoff can use, are never made (reach
+windows). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.sat.python import cp_model
+
+from meshwright.costmodel.placement import Placement
+from meshwright.optimizer.bounds import Cuts
+
+Array = NDArray[Any]
+TICKS = 10_000_000  # ticks in the cutoff or the bound of a row: resolution 1e-7, totals far below 2**53
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Shares a stage may take. Arrays of shape [E]; `start` is -1 where units are alike and only length counts."""
+
+    stage: Array
+    start: Array
+    length: Array
+    seconds: Array
+    once: Array
+    host: Array
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+
+@dataclass(frozen=True)
+class CutResult:
+    """What the program found for one row.
+
+    Attributes:
+        status: OPTIMAL, INFEASIBLE (no cut within the cutoff), FEASIBLE or UNKNOWN (work limit).
+        lengths: units of each stage; empty without a solution.
+        value_s, bound_s: step seconds of the solution and the solver's bound, before slack.
+        slack_s: seconds that rounding can hide.
+    """
+
+    status: str
+    lengths: tuple[int, ...]
+    value_s: float
+    bound_s: float
+    slack_s: float
+
+
+def entries_of(cuts: Cuts, slowest: float, capacity: int) -> Entries:
+    """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut."""
+    pp, units = int(cuts.table.rows.pp[0]), len(cuts.units)
+    rows = [_shares(cuts, s, slowest, capacity) for s in range(pp)]
+    if cuts.units.alike:
+        stage, start, length = _alike_windows([n for _, n in rows], units)
+    else:
+        stage, start, length = _reach_windows(rows, units)
+    return _price(cuts, stage, start, length)
+
+
+def _shares(cuts: Cuts, stage: int, slowest: float, capacity: int) -> tuple[Array, Array]:
+    """(start, length) of every share of a stage within time and memory; starts at 0 where units are alike."""
+    units = len(cuts.units)
+    starts = np.arange(1 if cuts.units.alike else units)
+    stops = np.arange(1, units + 1)
+    start, stop = (x.ravel() for x in np.meshgrid(starts, stops, indexing="ij"))
+    start, stop = start[stop > start], stop[stop > start]
+    seconds = cuts.seconds[0, stop] - cuts.seconds[0, start] + cuts.ends_s[0, stage]
+    held = cuts.held[0, stage]
+    state = cuts.state[0, stop] - cuts.state[0, start]
+    saved = cuts.saved[0, stop] - cuts.saved[0, start]
+    good = (seconds <= slowest) & (state + held * saved + cuts.ends_bytes[0, stage] <= capacity)
+    return start[good], stop[good] - start[good]
+
+
+def _alike_windows(lengths: list[Array], units: int) -> tuple[Array, Array, Array]:
+    """Keep lengths that the other stages can complete to `units`."""
+    most = [int(n.max(initial=0)) for n in lengths]
+    least = [int(n.min(initial=units + 1)) for n in lengths]
+    stage, length = [], []
+    for s, n in enumerate(lengths):
+        others_most, others_least = sum(most) - most[s], sum(least) - least[s]
+        good = n[(n >= units - others_most) & (n <= units - others_least)]
+        stage.append(np.full(len(good), s))
+        length.append(good)
+    return np.concatenate(stage), np.full(sum(map(len, length)), -1), np.concatenate(length)
+
+
+def _reach_windows(rows: list[tuple[Array, Array]], units: int) -> tuple[Array, Array, Array]:
+    """Keep shares on some complete path from unit 0 to the last."""
+    forward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
+    forward[0][0] = True
+    for s, (start, length) in enumerate(rows):
+        forward[s + 1][(start + length)[forward[s][start]]] = True
+    backward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
+    backward[-1][units] = True
+    for s in range(len(rows) - 1, -1, -1):
+        start, length = rows[s]
+        backward[s][start[backward[s + 1][start + length]]] = True
+    stage, starts, lengths = [], [], []
+    for s, (start, length) in enumerate(rows):
+        good = forward[s][start] & backward[s + 1][start + length]
+        stage.append(np.full(int(good.sum()), s))
+        starts.append(start[good])
+        lengths.append(length[good])
+    return np.concatenate(stage), np.concatenate(starts), np.concatenate(lengths)
+
+
+def _price(cuts: Cuts, stage: Array, start: Array, length: Array) -> Entries:
+    """Seconds and host bytes of the shares, by the cost model."""
+    at = np.maximum(start, 0)
+    counts = (cuts.units.prefix[at + length] - cuts.units.prefix[at])[None]
+    table, stages = cuts.table, stage[None, :]
+    if not len(stage):
+        empty = np.zeros(0)
+        return Entries(stage, start, length, empty, empty, empty)
+    return Entries(
+        stage, start, length,
+        table.stage_s(stages, counts)[0], table.once_s(stages, counts)[0], table.host_bytes(stages, counts)[0],
+    )  # fmt: skip
+
+
+def host_groups(placement: Placement, level_sizes: tuple[int, ...], devices_per_host: int, pp: int) -> list[list[int]]:
+    """Stages that share a host, each group once. Stages are numbered along pp from its innermost level out."""
+    inside, stages = 1, 1
+    for members, size in zip(placement, level_sizes, strict=True):
+        if inside >= devices_per_host:
+            break
+        stages *= dict(members).get("pp", 1)
+        inside *= size
+    return [list(range(s, min(s + stages, pp))) for s in range(0, pp, stages)]
+
+
+def solve_cut(
+    cuts: Cuts,
+    entries: Entries,
+    cutoff_s: float,
+    floor_s: float,
+    host_pools: list[tuple[list[int], float]],
+    work_limit: float,
+    seed: int = 0,
+) -> CutResult:
+    """Prove the best cut of one row below `cutoff_s` step seconds; `floor_s` is a bound on max_s t_s.
+
+    `host_pools` lists (stages, bytes that the devices of one rank per stage may keep on the host together).
+    """
+    rows = cuts.table.rows
+    pp, m, v = int(rows.pp[0]), int(rows.micro_batches[0]), int(rows.vpp[0])
+    tick = cutoff_s / TICKS
+    slack = (m * v + pp + v) * tick / (2 * v)
+    nothing = CutResult("INFEASIBLE", (), np.inf, np.inf, slack)
+    if len(set(entries.stage.tolist())) < pp:
+        return nothing
+    program = cp_model.CpModel()
+    take = [program.new_bool_var(f"stage{s}[{a}:{n}]") for s, a, n in _labels(entries)]
+    seconds = np.rint(entries.seconds / tick).astype(np.int64)
+    once = np.rint(entries.once / tick).astype(np.int64)
+    of_stage = [np.flatnonzero(entries.stage == s) for s in range(pp)]
+    for members in of_stage:
+        program.add_exactly_one([take[e] for e in members])
+    _cover_units(program, take, entries, of_stage, len(cuts.units))
+    least = int(np.floor(floor_s / tick)) if np.isfinite(floor_s) else 0
+    slowest = program.new_int_var(least, int(seconds.max()), "slowest")
+    latest = program.new_int_var(int(once.min()), int(once.max()), "once")
+    for variable, values in ((slowest, seconds), (latest, once)):
+        for members in of_stage:
+            program.add(variable >= _weighted(take, values, members))
+    _host_pools(program, take, entries, of_stage, host_pools)
+    everything = np.arange(len(take))
+    goal = (m * v - 1) * slowest + _weighted(take, seconds, everything) + v * latest
+    limit = int(np.ceil(v * (cutoff_s + slack) / tick))
+    program.add(goal <= limit)
+    program.minimize(goal)
+    solver = cp_model.CpSolver()
+    p = solver.parameters
+    p.num_workers, p.random_seed, p.max_deterministic_time = 1, seed, work_limit
+    p.cp_model_presolve = len(take) > 400  # small programs close in the root; presolve costs more than it saves
+    status = solver.status_name(solver.solve(program))
+    if status == "MODEL_INVALID":
+        raise RuntimeError(f"the stage program is invalid: {program.validate()}")
+    if status not in ("OPTIMAL", "FEASIBLE"):
+        return CutResult(status, (), np.inf, solver.best_objective_bound * tick / v, slack)
+    lengths = tuple(int(entries.length[next(e for e in members if solver.value(take[e]))]) for members in of_stage)
+    value = round(solver.objective_value) * tick / v
+    return CutResult(status, lengths, value, solver.best_objective_bound * tick / v, slack)
+
+
+def _labels(entries: Entries) -> list[tuple[int, int, int]]:
+    return list(zip(entries.stage.tolist(), entries.start.tolist(), entries.length.tolist(), strict=True))
+
+
+def _weighted(take: list[Any], values: Array, members: Array) -> Any:
+    return cp_model.LinearExpr.weighted_sum([take[e] for e in members], values[members].tolist())
+
+
+def _cover_units(
+    program: cp_model.CpModel, take: list[Any], entries: Entries, of_stage: list[Array], units: int
+) -> None:
+    if (entries.start < 0).all():
+        program.add(_weighted(take, entries.length, np.arange(len(take))) == units)
+        return
+    stop = entries.start + entries.length
+    for here, after in zip(of_stage, of_stage[1:], strict=False):
+        for unit in np.unique(stop[here]):
+            arriving = [take[e] for e in here if stop[e] == unit]
+            leaving = [take[e] for e in after if entries.start[e] == unit]
+            program.add(sum(arriving) == sum(leaving))
+
+
+def _host_pools(
+    program: cp_model.CpModel,
+    take: list[Any],
+    entries: Entries,
+    of_stage: list[Array],
+    pools: list[tuple[list[int], float]],
+) -> None:
+    """Host memory in KiB, bytes rounded up and room down."""
+    need = np.ceil(entries.host / 1024).astype(np.int64)
+    if not need.any():
+        return
+    for stages, room in pools:
+        members = np.concatenate([of_stage[s] for s in stages])
+        program.add(_weighted(take, need, members) <= int(room // 1024))

@@ -1,0 +1,189 @@
+"""The space of layouts, in three refinements, each listed only where the one before survives its bound.
+
+    frame   dp, cp, tp, pp, vpp, micro-batch, sequences: what compute time depends on
+    row     + dp_replicate/dp_shard, ZeRO, ep, etp, cp_kind, recompute policy per layer kind, offload
+    plan    + placement; the solver adds layers per stage
+
+Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
+sp goes with tp unless asked otherwise (never slower, never larger); GPipe only if asked for (1F1B takes the
+same time and holds fewer micro-batches); interleaved chunks of a stage are equal; expert ranks are the
+innermost of a stage; policies are the same on all stages.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES
+from meshwright.costmodel.legal import RULES, offload_refusal
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+from meshwright.optimizer.constraints import Constraint
+from meshwright.optimizer.funnel import Funnel
+
+Ints = NDArray[np.int64]
+_FRAME_NAMES = {"dp", "cp", "tp", "pp", "vpp", "micro_batch", "sequences", "devices", "micro_batches", "schedule", "sp"}
+
+
+@dataclass(frozen=True)
+class Space:
+    """What may be chosen, for one question."""
+
+    setting: Setting
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def offloads(self) -> tuple[int, ...]:
+        """Offload classes that the cluster can price and the user allows; refused ones are reported."""
+        allowed = (
+            i for i, o in enumerate(OFFLOADS) if all(c.allowed(o) for c in self.constraints if c.name == "offload")
+        )
+        return tuple(i for i in allowed if offload_refusal(self.setting, OFFLOADS[i]) is None)
+
+    @property
+    def policy_choices(self) -> Ints:
+        """Allowed policies of all kinds together, shape [choices, kinds]."""
+        wishes = [c for c in self.constraints if c.name == "recompute"]
+        allowed = [i for i, p in enumerate(POLICIES) if all(c.allowed(p) for c in wishes)]
+        return np.array(list(product(allowed, repeat=len(self.setting.model.kinds))), np.int64)
+
+    def asks(self, name: str) -> bool:
+        return any(c.name == name for c in self.constraints)
+
+
+def frames(space: Space, funnel: Funnel) -> Rows:
+    """Every frame, as rows with nothing sharded yet."""
+    setting, training = space.setting, space.setting.training
+    devices, layers = setting.cluster.devices, setting.model.layers
+    heads = max(k.attention.heads for k in setting.model.kinds)
+    tp = np.arange(1, min(devices, heads) + 1)
+    tp = tp[[heads % t == 0 for t in tp]]
+    cp = np.array([c for c in divisors(training.seq_len) if c <= devices])
+    pp = np.arange(1, min(devices, layers) + 1)
+    vpp = np.array(divisors(layers))
+    parts: list[Rows] = []
+    for sequences in training.sequence_range:
+        dp = np.array([d for d in divisors(sequences) if d <= devices])
+        grid = [x.ravel() for x in np.meshgrid(dp, tp, cp, pp, indexing="ij")]
+        funnel.enter("frames", len(grid[0]))
+        fits = np.prod(grid, axis=0) <= devices
+        funnel.remove("uses at most the devices there are", int((~fits).sum()))
+        dp_, tp_, cp_, pp_ = (x[fits] for x in grid)
+        parts.append(_micro_batches(sequences, dp_, tp_, cp_, pp_, vpp, funnel))
+    rows = concatenate(parts)
+    rows = _variants(space, rows)
+    return _filter(space, rows, funnel, frame_level=True)
+
+
+def _micro_batches(
+    sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: Ints, funnel: Funnel
+) -> Rows:
+    """Cross degrees with micro-batches that divide the rank's share, and with chunks."""
+    pieces = []
+    for one in np.unique(dp):
+        sizes = np.array(divisors(int(sequences // one)))
+        at = np.flatnonzero(dp == one)
+        row, mb, v = (x.ravel() for x in np.meshgrid(at, sizes, vpp, indexing="ij"))
+        count = sequences // (one * mb)
+        # Chunks need a pipeline, and whole rounds of micro-batches; listed here to keep the table small.
+        legal = (v == 1) | ((pp[row] > 1) & (count % pp[row] == 0) & (pp[row] * v <= vpp.max()))
+        pieces.append((row[legal], mb[legal], v[legal]))
+    row, mb, v = (np.concatenate(x) for x in zip(*pieces, strict=True))
+    funnel.enter("frames", len(row) - len(dp))
+    one = np.ones(len(row), np.int64)
+    zero = np.zeros(len(row), np.int64)
+    return Rows(
+        dp_replicate=dp[row], dp_shard=one, zero=zero, cp=cp[row], cp_kind=zero, tp=tp[row], sp=one,
+        pp=pp[row], vpp=v, gpipe=zero, ep=one, etp=one, micro_batch=mb, sequences=one * sequences,
+        policies=np.zeros((len(row), 1), np.int64), offload=zero,
+    )  # fmt: skip
+
+
+def _variants(space: Space, rows: Rows) -> Rows:
+    """GPipe and sp=false where the user speaks of them; the right number of policy columns."""
+    kinds = len(space.setting.model.kinds)
+    rows = rows.with_columns(policies=np.zeros((len(rows), kinds), np.int64))
+    if space.asks("schedule"):
+        plain = rows[(rows.vpp == 1) & (rows.pp > 1)]
+        rows = concatenate([rows, plain.with_columns(gpipe=np.ones(len(plain), np.int64))])
+    if space.asks("sp"):
+        cut = rows[rows.tp > 1]
+        rows = concatenate([rows, cut.with_columns(sp=np.zeros(len(cut), np.int64))])
+    return rows
+
+
+def _filter(space: Space, rows: Rows, funnel: Funnel, frame_level: bool) -> Rows:
+    for rule in RULES:
+        rows = funnel.keep(rule.name, rows, rule.holds(space.setting, rows))
+    for wish in space.constraints:
+        if (wish.name in _FRAME_NAMES) == frame_level and wish.name not in ("offload", "recompute"):
+            rows = funnel.keep(wish.text, rows, wish.holds(rows))
+    return rows
+
+
+def expand(space: Space, frame: Rows, funnel: Funnel) -> Rows:
+    """Frames with data sharding, experts and kind of context parallelism; policies and offload still open."""
+    experts = [k.ffn.experts for k in space.setting.model.kinds if k.ffn.experts]
+    ep_choices = divisors(int(np.gcd.reduce(experts))) if experts else [1]
+    pieces = []
+    for dp in np.unique(frame.dp_replicate):
+        rows = frame[frame.dp_replicate == dp]
+        for shard, zero in _sharding(int(dp)):
+            part = rows.with_columns(
+                dp_replicate=rows.dp_replicate // shard,
+                dp_shard=np.full(len(rows), shard),
+                zero=np.full(len(rows), zero),
+            )
+            pieces.append(part[(zero > 0) == ((part.dp_shard * part.cp > 1) & (zero > 0))])
+    rows = concatenate(pieces)
+    rows = _cross(rows, "cp_kind", range(len(CP_KINDS)), lambda r, v: (v == 0) | (r.cp > 1))
+    rows = _cross(rows, "ep", ep_choices, lambda r, v: r.stage_devices % v == 0)
+    if experts:
+        inside = rows[rows.tp > 1]
+        rows = concatenate([rows, inside.with_columns(etp=inside.tp)])
+    funnel.enter("rows", len(rows))
+    return _filter(space, rows, funnel, frame_level=False)
+
+
+def with_choices(space: Space, rows: Rows) -> Rows:
+    """Rows crossed with every allowed policy of each kind and every offload class."""
+    policies = space.policy_choices
+    offloads = np.array(space.offloads, np.int64)
+    if not len(policies) or not len(offloads):
+        return rows[:0]
+    row, policy, offload = (
+        x.ravel()
+        for x in np.meshgrid(np.arange(len(rows)), np.arange(len(policies)), offloads, indexing="ij")
+    )
+    out = rows[row]
+    return out.with_columns(policies=policies[policy], offload=offload)
+
+
+def _sharding(dp: int) -> Iterable[tuple[int, int]]:
+    """(dp_shard, zero): ZeRO-0 replicates everything, the others shard over any divisor."""
+    yield 1, 0
+    for shard in divisors(dp):
+        for zero in (1, 2, 3):
+            yield shard, zero
+
+
+def _cross(rows: Rows, name: str, values: Sequence[int] | range, legal: object) -> Rows:
+    parts = []
+    for value in values:
+        part = rows[legal(rows, value)]  # type: ignore[operator]
+        parts.append(part.with_columns(**{name: np.full(len(part), value)}))
+    return concatenate(parts)
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    names = parts[0].__dataclass_fields__
+    return Rows(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in names})
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of n, ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})

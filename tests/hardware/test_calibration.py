@@ -1,0 +1,140 @@
+"""Calibrations: complete for every chip, never faster than ideal, narrow parts over wide ones."""
+
+import pytest
+
+from meshwright.hardware.calibration import COMM_CLASSES, load_efficiency
+from meshwright.hardware.catalog import chips, efficiencies
+from meshwright.hardware.chip import load_chip
+from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
+
+SHARES = ("matmul", "attention", "hbm", "scale_up", "scale_out", "host_link", "expert_matmul")
+COSTS = ("matmul_m0", "matmul_n0", "elementwise", "launch_s")
+
+
+def test_shipped_names():
+    assert efficiencies() == ("book", "default", "ideal")
+
+
+@pytest.mark.parametrize("name", chips())
+@pytest.mark.parametrize("profile", efficiencies())
+def test_every_profile_is_complete_and_no_faster_than_ideal(profile, name):
+    chip = load_chip(name)
+    got, ideal = load_efficiency(profile, chip), load_efficiency("ideal", chip)
+    assert got.name == profile
+    assert got.provenance
+    assert set(got.overlap) == set(COMM_CLASSES)
+    assert all(getattr(got, share) <= getattr(ideal, share) == 1.0 for share in SHARES)
+    assert all(getattr(got, cost) >= getattr(ideal, cost) for cost in COSTS)
+    assert got.pinned_mfu is None
+    hash(got)
+
+
+# The prototype's fitted values (1,077 published training runs), as shares of the peaks in the chip files.
+@pytest.mark.parametrize(
+    ("name", "matmul", "attention", "scale_up", "scale_out"),
+    [
+        ("a100", 0.81, 0.33, 0.66, 0.81),
+        ("h100", 0.74, 0.39, 0.58, 0.64),
+        ("h200", 0.74, 0.39, 0.58, 0.64),
+        ("b200", 0.539, 0.42, 0.59, 0.64),  # 0.62 x 0.87
+        ("gb200", 0.583, 0.42, 0.59, 0.64),  # 0.62 x 0.96 x 2450 / 2500: the fit used another peak
+        ("v4", 0.76, 0.42, 1.0, 0.64),
+        ("v5e", 0.82, 0.42, 0.9, 0.64),
+        ("v5p", 0.79, 0.42, 0.9, 0.64),
+        ("tpu7x", 0.56, 0.42, 0.9, 0.64),
+    ],
+)
+def test_default_values(name, matmul, attention, scale_up, scale_out):
+    got = load_efficiency("default", load_chip(name))
+    assert (got.matmul, got.attention, got.scale_up, got.scale_out) == (
+        matmul,
+        attention,
+        scale_up,
+        scale_out,
+    )
+    assert (got.hbm, got.matmul_m0, got.matmul_n0, got.expert_matmul) == (0.85, 168, 120, 0.57)
+    # 1 - exposed shares of the fit
+    assert {c: got.overlap[c] for c in ("tp", "dp", "ep", "cp", "pp")} == {
+        "tp": 0.60, "dp": 0.75, "ep": 0.71, "cp": 0.40, "pp": 0.60,
+    }  # fmt: skip
+    assert got.provenance == "prototype fit over 1,077 published runs; refit is planned"
+
+
+def test_low_precision_keeps_part_of_its_gain():
+    assert load_efficiency("default", load_chip("h100")).low_precision_kept("fp8") == 0.90
+    assert load_efficiency("default", load_chip("b200")).low_precision_kept("fp4") == 0.69
+    assert load_efficiency("ideal", load_chip("b200")).low_precision_kept("fp4") == 1.0
+
+
+def test_chips_without_runs_say_whose_values_they_use():
+    assert load_efficiency("default", load_chip("v6e")).notes == (
+        "default: no entry for tpu_v6e; the prior of family tpu is used",
+    )
+    amd = load_efficiency("default", load_chip("mi300x")).notes
+    assert "no entry for cdna3" in amd[0]
+    assert "Hopper's values stand in" in amd[1]
+    assert load_efficiency("default", load_chip("h100")).notes == ()
+
+
+def test_book_uses_its_link_rate():
+    # 90 of 100 GB/s per ICI link; its v4 rate is already the achievable one
+    assert load_efficiency("book", load_chip("v5p")).scale_up == 0.9
+    assert load_efficiency("book", load_chip("v4")).scale_up == 1.0
+    assert load_efficiency("book", load_chip("v5p")).matmul == 1.0
+    assert load_efficiency("book", load_chip("h100")).scale_up == 1.0
+
+
+def test_pinned_mfu_is_ideal_with_one_number():
+    got = load_efficiency("mfu=0.4", load_chip("h100"))
+    assert (got.pinned_mfu, got.name, got.matmul, got.scale_out) == (0.4, "mfu=0.4", 1.0, 1.0)
+
+
+@pytest.mark.parametrize("text", ["mfu=0", "mfu=1.2", "mfu=nan", "mfu=", "mfu=40%", "mfu=inf", "mfu=-1"])
+def test_bad_mfu(text):
+    with pytest.raises(UnitError) as caught:
+        load_efficiency(text, load_chip("h100"))
+    assert str(caught.value) == (
+        f"{text!r} is not a share of peak; write a number above 0 and at most 1, like 'mfu=0.4'"
+    )
+
+
+def test_unknown_profile():
+    with pytest.raises(
+        UnknownNameError, match=r"unknown efficiency 'defualt'; did you mean default or ideal\?"
+    ):
+        load_efficiency("defualt", load_chip("h100"))
+
+
+def test_a_user_file_may_start_from_a_shipped_one(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\nprovenance: five runs\nextends: default\narchitectures:\n  hopper: {matmul: 0.7, overlap: {tp: 0.5}}\n"
+    )
+    got = load_efficiency(str(path), load_chip("h100"))
+    base = load_efficiency("default", load_chip("h100"))
+    assert (got.name, got.matmul, got.overlap["tp"]) == ("mine", 0.7, 0.5)
+    assert (got.attention, got.overlap["dp"], got.low_precision) == (
+        base.attention,
+        base.overlap["dp"],
+        base.low_precision,
+    )
+    assert load_efficiency(str(path), load_chip("v5p")).matmul == 0.79
+    assert load_efficiency(str(path), load_chip("v5p")).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("common: {matmul: 1.5}", "common.matmul"),
+        ("common: {matmul: .nan}", "common.matmul"),
+        ("common: {matmull: 0.5}", "common.matmull"),
+        ("common: {overlap: {tensor: 0.5}}", "overlap"),
+        ("common: {matmul: 0.5}", "gives no attention, hbm, .* for h100; add it under common"),
+        ("extends: nothing", "unknown efficiency 'nothing'"),
+    ],
+)
+def test_a_broken_user_file_names_the_field(tmp_path, body, words):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"name: mine\nprovenance: test\n{body}\n")
+    with pytest.raises(InputError, match=words):
+        load_efficiency(str(path), load_chip("h100"))
