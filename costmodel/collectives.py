@@ -9,11 +9,14 @@ the network add level by level.
 Symbols: V bytes of the whole array that is gathered or reduced, v bytes each device sends, N group size,
 F_l factor at level l, P_l product of the factors below l, W_l bytes/s of one device into level l, one way.
 
-- gather or scatter over a tier: V (1 - 1/F_{>=l}) / (P_l W_l). Each block of P_l members must receive all but
-  its own part, over the rates of its members.
+- gather or scatter over a tier: V (1 - 1/F) / (P_l W_l). Each block of P_l members must receive what comes through
+  this level, over the rates of its members. NICs carry all that lies beyond (F is F_{>=l}); links of the machine
+  itself (NVLink, ICI) have ports of their own and carry only what stays inside them (F is F_l).
 - torus axes act together: their rates add, a whole wrapped axis counts twice its link rate (ring), a part or a
   line once; a part of stride a shares its links a ways.
-- all-to-all over a tier: v (1 - P_l/N) / W_l; over a torus axis v F_l / (4 W_l), the load on the middle cut.
+- all-to-all over a tier: what leaves the block of P_l for a place reached through this level, v (F - 1) P_l / N
+  with F as above, over W_l; over a torus axis v (F_torus P / N) F_l / (4 W_l), the load on the middle cut
+  (F_l - 1/F_l where F_l is odd).
 - latency: hops on a torus run under the transfer (maximum); a switched tier adds its latency per doubling.
 
 Sources: jax-ml/scaling-book, chapters 3 and 12 (checked against its worked problems).
@@ -25,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.hardware.network import Level, SwitchTier, TorusAxis
+from meshwright.hardware.network import SCALE_UP_TIERS, Level, SwitchTier, TorusAxis
 
 Array = NDArray[Any]
 
@@ -51,6 +54,11 @@ class Network:
         spec = self.levels[level]
         peak = spec.bytes_per_s if isinstance(spec, SwitchTier) else spec.link_bytes_per_s
         return peak * self.achieved[level]
+
+    def beyond(self, level: int) -> bool:
+        """Whether a level is reached through the NICs, which then carry the traffic of all outer levels too."""
+        spec = self.levels[level]
+        return isinstance(spec, SwitchTier) and spec.name not in SCALE_UP_TIERS
 
     @property
     def torus(self) -> tuple[int, ...]:
@@ -85,7 +93,8 @@ def gather_loads(network: Network, total_bytes: Array | float, factors: Array, s
     outward = np.prod(factors, axis=-1, dtype=float)
     for members in network.stages:
         factor = np.prod(factors[..., list(members)], axis=-1, dtype=float)
-        share = np.where(factor > 1, total_bytes * (1.0 - 1.0 / np.maximum(outward, 1.0)) / inner, 0.0)
+        ways = outward if network.beyond(members[0]) else factor
+        share = np.where(factor > 1, total_bytes * (1.0 - 1.0 / np.maximum(ways, 1.0)) / inner, 0.0)
         if members == network.torus:
             seconds = _torus_gather_s(network, share, factors, strides)
             for index in members:
@@ -117,11 +126,13 @@ def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array
         if members == network.torus:
             for index in members:
                 rate = axis_rate(network, index, factors, strides)
-                cut = sent_bytes * factors[..., index] / 4.0
+                ways = factors[..., index]
+                cut = sent_bytes * (inner * factor / size) * (ways - ways % 2 / ways) / 4.0
                 loads[..., index] = np.divide(cut, rate, out=np.zeros_like(cut * rate), where=rate > 0)
         else:
-            crossing = np.where(factor > 1, sent_bytes * (1.0 - inner / size), 0.0)
             index = members[0]
+            reach = 1.0 if network.beyond(index) else inner * factor / size
+            crossing = np.where(factor > 1, sent_bytes * (reach - inner / size), 0.0)
             loads[..., index] = crossing / network.rate(index) + _switch_latency_s(network, index, factor)
         inner = inner * factor
     return loads

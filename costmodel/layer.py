@@ -156,9 +156,12 @@ def _fsdp_loads(
     gathers, scatters = 2 * (rows.zero == 3), 1 * (rows.zero >= 2)
     wire = setting.framework.reduce_bytes
     loads = np.zeros(1)
+    # As so many collectives of their mean size: the sum of best cases of different sizes is no bound, since one
+    # may wait for a level's latency and another for another level's rate.
+    count = gathers + scatters
+    mean = (BF16 * gathers + wire * scatters) / np.maximum(count, 1)
     for group, params in (("shard", plain), ("edp", routed)):
-        loads = loads + gathers[:, None] * comm.gather(group, BF16 * params * (gathers > 0))
-        loads = loads + scatters[:, None] * comm.gather(group, wire * params * (scatters > 0))
+        loads = loads + count[:, None] * comm.gather(group, mean * params)
     return loads
 
 

@@ -210,7 +210,7 @@ def offload_refusal(setting: Setting, offload: str) -> str | None:
     if "optimizer" in offload and cluster.cpu_update_params_per_s is None:
         return (
             f"offload={offload} needs the host's optimizer rate and {cluster.name} gives none "
-            "(field cpu_update_params_per_s); say it with --cpu-update 1G/s, or use offload=activations"
+            "(field cpu_update_params_per_s); say it with --cpu-update '1 Gparam/s', or use offload=activations"
         )
     return None
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.framework import Framework, load_framework
@@ -10,6 +10,7 @@ from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import UnknownNameError
 from meshwright.hardware.network import SCALE_UP_TIERS, TorusAxis
 
 Overlap = Literal["full", "none", "calibrated"]
@@ -135,9 +136,15 @@ def setting(
     """Resolve names into a Setting.
 
     Raises:
-        UnknownNameError: no such efficiency file or framework.
+        UnknownNameError: no such efficiency file, framework, overlap or streams.
         MissingFigureError: the chip has no peak for the compute dtype.
     """
+    for what, word, known in (
+        ("overlap", overlap, get_args(Overlap)),
+        ("comm_streams", streams, get_args(Streams)),
+    ):
+        if word not in known:
+            raise UnknownNameError(what, word, known)
     chip = cluster.chip
     chip.peak_flop_per_s(training.compute_dtype)
     return Setting(

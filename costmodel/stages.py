@@ -175,9 +175,10 @@ class StageTable:
         # Over dp_replicate all-reduce what the shard ranks hold; over edp everything, experts know no replicas.
         loads = self.comm.reduce("dp_replicate", wire * plain / rows.shard[:, None])
         scatters, gathers = (zero <= 1), (zero <= 2)  # ZeRO-0 gathers summed gradients instead of weights
+        count = scatters * 1 + gathers  # of their mean size, as in layer._fsdp_loads
+        mean = (scatters * wire + gathers * np.where(zero == 0, wire, BF16)) / np.maximum(count, 1)
         for group, params in (("shard", plain), ("edp", routed)):
-            loads = loads + self.comm.gather(group, scatters * wire * params)
-            loads = loads + self.comm.gather(group, gathers * np.where(zero == 0, wire, BF16) * params)
+            loads = loads + count[:, :, None] * self.comm.gather(group, mean * params)
         return loads
 
     def _tied_s(self, stage: Array) -> Array:

@@ -8,7 +8,8 @@
     │   ├── ModelError        a model configuration that cannot be read exactly
     │   ├── WorkloadError     a batch or sequence length that does not divide
     │   └── LayoutError       a layout or constraint that breaks a rule
-    └── MissingFigureError    a figure that no source gives (a peak for a dtype, host memory ...); exits with 2
+    ├── MissingFigureError    a figure that no source gives (a peak for a dtype, host memory ...); exits with 2
+    └── MissingExtraError     an optional part of the program is not installed; exits with 5
 
 A message is one line: the rule, both numbers, and the way out.
 """
@@ -18,7 +19,9 @@ from collections.abc import Iterable
 
 
 class MeshwrightError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose. `exit_code` is what the command line ends with."""
+
+    exit_code = 2
 
 
 class InputError(MeshwrightError):
@@ -57,3 +60,12 @@ class LayoutError(InputError):
 
 class MissingFigureError(MeshwrightError):
     """A figure that no source gives; never guessed."""
+
+
+class MissingExtraError(MeshwrightError):
+    """An optional part of the program is not installed."""
+
+    exit_code = 5
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part; install it with: pip install 'meshwright[{extra}]'")

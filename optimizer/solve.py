@@ -67,6 +67,8 @@ class Search:
     best: dict[tuple[Any, ...], Found] = field(default_factory=dict)
     solved: int = 0
     undecided: list[float] = field(default_factory=list)  # bounds of rows that the work limit left open
+    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of every frame, with its bound
+    bounds: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def setting(self) -> Setting:
@@ -92,6 +94,7 @@ class Search:
         if not len(frame):
             return
         bounds = self.scaled(frame_bounds(self.setting, frame))
+        self.devices, self.bounds = frame.devices, bounds
         order = np.argsort(bounds, kind="stable")
         at, size = 0, _FIRST_BLOCK
         while at < len(order):
@@ -102,6 +105,11 @@ class Search:
             self._frames(frame[block])
             at, size = at + len(block), min(2 * size, _LARGEST_BLOCK)
         self.funnel.remove("frame bound passes the best plan", len(order) - at)
+
+    def bound_with_more_devices(self, used: int) -> tuple[int, float] | None:
+        """The most devices any frame beyond `used` takes, and the least bound among those; None if there is none."""
+        more = self.devices > used
+        return (int(self.devices[more].max()), float(self.bounds[more].min())) if more.any() else None
 
     def scaled(self, bounds: Array) -> Array:
         return bounds * self.options.bound_scale

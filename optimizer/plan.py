@@ -1,0 +1,290 @@
+"""The answers: a proven plan, a proven no, or a search cut short."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from meshwright.costmodel.estimate import StepEstimate, digits
+from meshwright.costmodel.layout import Layout
+from meshwright.hardware.errors import InputError, MeshwrightError
+from meshwright.hardware.units import human_bytes
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was proved, over which space, and how far to trust the model underneath.
+
+    Attributes:
+        status: OPTIMAL, FEASIBLE (a gap is left), or UNKNOWN.
+        value_s, bound_s: step seconds for the nominal batch, and what no plan of the space beats.
+        slack_s: seconds that rounding in the solver can hide; part of the bound.
+        space_hash: of the question: inputs, rules and versions.
+        entered, removed: candidates by refinement, and removed by rule.
+        solved: candidates whose stages the solver settled.
+        error_band: measured error of the cost model for this class, as a share of step time.
+        band_source: where that figure comes from.
+    """
+
+    status: str
+    value_s: float
+    bound_s: float
+    slack_s: float
+    space_hash: str
+    entered: dict[str, int]
+    removed: dict[str, int]
+    solved: int
+    error_band: float
+    band_source: str
+
+    @property
+    def gap(self) -> float:
+        """Share by which the plan can at most be beaten within the model."""
+        return max(0.0, 1.0 - self.bound_s / self.value_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name in ("value_s", "bound_s", "slack_s", "error_band"):
+            out[name] = digits(out[name])
+        return out
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """Another plan that differs in what a user sees."""
+
+    layout: Layout
+    step_s: float
+    value_s: float  # step seconds scaled to the nominal batch
+    in_band: bool  # closer to the best than the model's error
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Devices left idle and why; `levels` are (name, used, size)."""
+
+    devices: int
+    levels: tuple[tuple[str, int, int], ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A layout with its price: what `meshwright estimate` answers, and the part of a plan that needs no search.
+
+    `run` is what a whole run costs (see `run_cost`); None where no length was asked.
+    """
+
+    inputs: dict[str, Any]
+    layout: Layout
+    estimate: StepEstimate
+    idle: Idle
+    warnings: tuple[str, ...]
+    provenance: dict[str, Any]
+    run: dict[str, Any] | None = field(default=None, kw_only=True)
+
+    @property
+    def memory(self) -> tuple[dict[str, float], ...]:
+        """Bytes on one device by part, per stage."""
+        return self.estimate.memory
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, the same bytes for the same question."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "inputs": self.inputs,
+            "layout": self.layout.to_dict(),
+            "estimate": self.estimate.to_dict(),
+            "memory": self.estimate.memory_dict(),
+            "fits": self.estimate.fits,
+            "short_bytes": digits(self.estimate.short_bytes),
+            "idle": {
+                "devices": self.idle.devices,
+                "levels": [list(level) for level in self.idle.levels],
+                "reason": self.idle.reason,
+            },
+            "warnings": list(self.warnings),
+            "provenance": self.provenance,
+            "run": self.run,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`.
+
+        Raises:
+            InputError: another schema version, or keys missing.
+        """
+        version = data.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise InputError(
+                f"plan has schema_version {version!r}, this program reads {SCHEMA_VERSION}; write it again"
+            )
+        try:
+            made = cls(**cls._fields_of(data))
+            made.to_dict()  # refuses words where numbers belong
+            return made
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"plan does not read ({type(error).__name__}: {error}); write it again"
+            ) from None
+
+    @classmethod
+    def _fields_of(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        idle = data["idle"]
+        return {
+            "inputs": dict(data["inputs"]),
+            "layout": Layout.from_dict(data["layout"]),
+            "estimate": StepEstimate.from_dict(data["estimate"], data["memory"]),
+            "idle": Idle(idle["devices"], tuple((n, u, s) for n, u, s in idle["levels"]), idle["reason"]),
+            "warnings": tuple(data["warnings"]),
+            "provenance": dict(data["provenance"]),
+            "run": data.get("run"),
+        }
+
+
+@dataclass(frozen=True)
+class Plan(Priced):
+    """A layout with its price and its proof. `estimate` and `memory` are the cost model's own."""
+
+    certificate: Certificate
+    runner_ups: tuple[RunnerUp, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, the same bytes for the same question."""
+        runner_ups = [
+            {
+                "layout": r.layout.to_dict(),
+                "step_s": digits(r.step_s),
+                "value_s": digits(r.value_s),
+                "in_band": r.in_band,
+            }
+            for r in self.runner_ups
+        ]
+        return super().to_dict() | {"certificate": self.certificate.to_dict(), "runner_ups": runner_ups}
+
+    @classmethod
+    def _fields_of(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        return super()._fields_of(data) | {
+            "certificate": Certificate(**data["certificate"]),
+            "runner_ups": tuple(
+                RunnerUp(Layout.from_dict(r["layout"]), r["step_s"], r["value_s"], r["in_band"])
+                for r in data["runner_ups"]
+            ),
+        }
+
+
+def to_json(plan: Priced) -> str:
+    return json.dumps(plan.to_dict(), sort_keys=True, indent=2) + "\n"
+
+
+def save_plan(plan: Priced, path: str | Path) -> None:
+    """Write YAML, or JSON where the name ends in .json; a reader never sees half a file.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    path = check_output(path)
+    if path.suffix == ".json":
+        text = to_json(plan)
+    else:
+        text = yaml.safe_dump(plan.to_dict(), sort_keys=True, default_flow_style=None, width=110)
+    part = path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+def check_output(path: str | Path) -> Path:
+    """Where a plan would be written, links followed.
+
+    Raises:
+        InputError: it is no place for a file. Asked before a search, so that no answer is lost.
+    """
+    try:
+        real = Path(os.path.realpath(path))
+        if not real.parent.is_dir():
+            raise InputError(f"cannot write {path}: no folder {real.parent}; make it first")
+        if real.exists() and not real.is_file():  # a rename would put a file in a device's place
+            raise InputError(f"cannot write {path}: it is not a regular file; give the name of one")
+    except (OSError, ValueError) as error:  # too long a name, a null byte
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise InputError(f"cannot write {str(path)[:80]!r}: {reason}") from None
+    return real
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read the plan that `save_plan` wrote.
+
+    Raises:
+        InputError: not a plan file.
+    """
+    return Plan.from_dict(_read(path))
+
+
+def load_priced(path: str | Path) -> Priced:
+    """Read a plan or an estimate, whichever the file holds.
+
+    Raises:
+        InputError: neither.
+    """
+    data = _read(path)
+    return (Plan if "certificate" in data else Priced).from_dict(data)
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
+        line = getattr(error, "strerror", None) or " ".join(str(error).split())[:160] or type(error).__name__
+        raise InputError(f"cannot read plan {path}: {line}") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise InputError(f"{path} is not a plan file; write one with `meshwright recommend ... -o plan.yaml`")
+    return data
+
+
+class Infeasible(MeshwrightError):
+    """Proven: no layout of the space obeys all rules and fits.
+
+    Attributes:
+        short_bytes: least bytes by which any layout passes the device's memory; None when rules alone leave
+            nothing.
+        layout: the closest miss, where memory is what fails.
+        removed: candidates removed by rule.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self, reason: str, short_bytes: float | None, layout: Layout | None, removed: dict[str, int]
+    ) -> None:
+        self.reason, self.short_bytes, self.layout, self.removed = reason, short_bytes, layout, removed
+        short = f" Closest miss: {human_bytes(short_bytes)} short per device." if short_bytes else ""
+        super().__init__(f"no layout fits: {reason}{short}")
+
+
+class Undecided(MeshwrightError):
+    """The work limit ended the search before a proof; `best` holds the plan so far, if there is one."""
+
+    exit_code = 4
+
+    def __init__(self, reason: str, best: Plan | None) -> None:
+        self.best = best
+        super().__init__(reason)
+
+
+class ModelDriftError(MeshwrightError):
+    """The solver's value and the cost model's disagree by more than rounding: a fault of this program."""
+
+    exit_code = 1

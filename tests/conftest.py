@@ -1,0 +1,7 @@
+"""Makes the helper modules beside the tests importable by their plain names (tests are not packages)."""
+
+import sys
+from pathlib import Path
+
+for folder in ("costmodel", "optimizer"):
+    sys.path.insert(0, str(Path(__file__).parent / folder))

@@ -1,0 +1,267 @@
+"""Random small instances with the answer that exhaustive search gives, and what each of them exercises.
+
+Seeds are dealt round-robin over regimes of memory and over wishes, so that any run of consecutive seeds has the
+mix that the bar asks for: memory-binding, infeasible, and pipelines whose best stages are uneven.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+from exhaustive_oracle import Plan, PricedSpace, Wishes, price_everything
+from independent_rules import Candidate
+from tiny_models import draw_model
+
+from meshwright.costmodel.setting import Setting, setting
+from meshwright.costmodel.workload import Training
+from meshwright.hardware.cluster import Cluster, parse_cluster
+from meshwright.hardware.network import SwitchTier, TorusAxis
+
+CLUSTERS = (
+    "h100:2x1", "h100:4x1", "h100:2x2", "h100:3x1", "h100:6x1", "h100:3x2", "h100:2x3", "h100:5x1",
+    "h100:4x2", "h100:2x4", "h100:8x1", "v5p:2x2x1", "v5e:2x2", "v5e:2x4", "v6e:2x2", "v5p:2x2x2",
+    "tpu7x:2x2x1", "v5e:2x2*2",
+)  # fmt: skip
+LARGE_CLUSTERS = ("v5e:4x4", "h100:4x4", "h100:2x6", "v5p:2x2x4", "h100:8x2")
+MODES = (
+    ("default", "calibrated"), ("default", "none"), ("default", "full"), ("ideal", "full"), ("ideal", "none"),
+)  # fmt: skip
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")  # and the policies
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One constraint, as text for the planner and as Python for the oracle."""
+
+    text: str
+    candidate: Callable[[Candidate], bool] = lambda x: True
+    policy: Callable[[str], bool] = lambda p: True
+    offload: Callable[[str], bool] = lambda o: True
+
+
+ANY_WISHES = (
+    Wish("tp<=2", lambda x: x.tp <= 2),
+    Wish("tp == 1", lambda x: x.tp == 1),
+    Wish("cp == 1", lambda x: x.cp == 1),
+    Wish("cp>1", lambda x: x.cp > 1),
+    Wish("dp<3", lambda x: x.dp < 3),
+    Wish("dp_replicate == 1", lambda x: x.dp_replicate == 1),
+    Wish("dp_shard != 2", lambda x: x.dp_shard != 2),
+    Wish("zero in {0,1}", lambda x: x.zero in (0, 1)),
+    Wish("zero >= 2", lambda x: x.zero >= 2),
+    Wish("ep != 2", lambda x: x.ep != 2),
+    Wish("etp == 1", lambda x: x.etp == 1),
+    Wish("micro_batch == 1", lambda x: x.micro_batch == 1),
+    Wish("micro_batches >= 3", lambda x: x.micro_batches >= 3),
+    Wish("devices in {2,4,6,8,16}", lambda x: x.devices in (2, 4, 6, 8, 16)),
+    Wish("cp_kind != all_gather", lambda x: x.cp_kind != "all_gather"),
+    Wish("recompute == full", policy=lambda p: p == "full"),
+    Wish("recompute in { none , mlp}", policy=lambda p: p in ("none", "mlp")),
+    Wish("recompute != none", policy=lambda p: p != "none"),
+    Wish("offload == none", offload=lambda o: o == "none"),
+    Wish("offload in {none,activations}", offload=lambda o: o in ("none", "activations")),
+)
+PIPELINE_WISHES = (
+    Wish("pp>=2", lambda x: x.pp >= 2),
+    Wish("pp == 2", lambda x: x.pp == 2),
+    Wish("pp in {2,3,4}", lambda x: x.pp in (2, 3, 4)),
+    Wish("pp>1, vpp == 1", lambda x: x.pp > 1 and x.vpp == 1),
+    Wish("pp>1, schedule in {gpipe,1f1b}", lambda x: x.pp > 1 and x.vpp == 1),
+    Wish("pp>=2, tp == 1, cp == 1", lambda x: x.pp >= 2 and x.tp == x.cp == 1),
+    Wish("schedule == interleaved", lambda x: x.vpp > 1),
+    Wish("pp>1, sp in {true,false}", lambda x: x.pp > 1),
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A question and its exhaustive answer.
+
+    Attributes:
+        answer: the best plan that fits, None if there is none. even: the best with equal stages.
+        unlimited: the best plan were device memory endless.
+        ranked_s: seconds of the best plan of each visible kind, ascending.
+        plans: complete plans that were priced.
+    """
+
+    seed: int
+    setting: Setting
+    constraints: str
+    wishes: Wishes
+    answer: Plan | None
+    even: Plan | None
+    unlimited: Plan | None
+    ranked_s: tuple[float, ...]
+    plans: int
+
+    @property
+    def infeasible(self) -> bool:
+        return self.answer is None
+
+    @property
+    def memory_binding(self) -> bool:
+        """With endless memory a strictly faster plan would be best."""
+        if self.answer is None:
+            return self.unlimited is not None
+        assert self.unlimited is not None
+        return self.unlimited.seconds < self.answer.seconds * (1 - 1e-6)
+
+    @property
+    def uneven(self) -> bool:
+        """A pipeline whose stages differ, strictly better than every plan with equal stages."""
+        if self.answer is None or len(set(self.answer.lengths)) == 1:
+            return False
+        return self.even is None or self.answer.seconds < self.even.seconds * (1 - 1e-9)
+
+    @property
+    def uneven_by_choice(self) -> bool:
+        """Uneven where the layers could have been shared as evenly as they go."""
+        return self.uneven and self.answer is not None and max(self.answer.lengths) - min(self.answer.lengths) > 1
+
+    def __str__(self) -> str:
+        s = self.setting
+        return (
+            f"seed {self.seed}: {s.cluster.name}, {s.model.layers} layers {s.model.pattern}, "
+            f"{s.training.sequences} x {s.training.seq_len}, {self.constraints!r}, {s.capacity_bytes} bytes"
+        )
+
+
+@lru_cache(maxsize=400)
+def instance(seed: int) -> Instance:
+    return build(seed)[0]
+
+
+def build(seed: int) -> tuple[Instance, PricedSpace]:
+    """The instance of a seed with all of its plans."""
+    random = Random(seed)
+    asked, text, wishes = _question(random, seed)
+    space = price_everything(asked, wishes)
+    capacity = _capacity(random, seed, space)
+    chip = asked.cluster.chip
+    memory = chip.memory.model_copy(
+        update={"usable_per_device": chip.memory.capacity.model_copy(update={"text": f"{capacity} B"})}
+    )
+    chip = chip.model_copy(update={"memory": memory})
+    asked = replace(asked, cluster=replace(asked.cluster, chip=chip))
+    space = replace(space, setting=asked)
+    assert asked.capacity_bytes == capacity
+    best = space.best_of_rows(capacity)
+    made = Instance(
+        seed, asked, text, wishes,
+        answer=space.best(capacity), even=space.best_even(capacity), unlimited=space.best(np.inf),
+        ranked_s=_ranked(space, best), plans=space.plans,
+    )  # fmt: skip
+    return made, space
+
+
+def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
+    seen: dict[tuple[int, ...], float] = {}
+    rows = space.rows
+    for i in np.argsort(best, kind="stable"):
+        if not np.isfinite(best[i]) or len(seen) >= 8:
+            break
+        key = (*(int(getattr(rows, n)[i]) for n in VISIBLE), *rows.policies[i].tolist())
+        seen.setdefault(key, float(best[i]))
+    return tuple(seen.values())
+
+
+def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
+    """Everything but the device memory."""
+    large = seed % 10 == 9
+    mixture, two_kinds = random.random() < 0.4, random.random() < 0.4
+    model = draw_model(random, random.randint(2, 4 if large else 7), mixture, two_kinds)
+    cluster = _cluster(random, large)
+    seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
+    sequences = random.choice((1, 2, 3, 4, 6, 8, 12))
+    if large:
+        sequences = random.choice((2, 3, 4))
+    training = Training(
+        sequences * seq_len,
+        seq_len,
+        batch_tolerance=random.choice((0.0, 0.0, 0.0, 0.0, 0.2)),
+        optimizer=random.choice(("adamw", "adamw8bit", "sgd")),
+        moe_imbalance=random.choice((1.0, 1.3)),
+    )
+    efficiency, overlap = random.choice(MODES)
+    asked = setting(
+        model, cluster, training,
+        efficiency=efficiency, overlap=overlap, streams=random.choice(("shared", "independent")),
+        framework=random.choice(("jax", "jax", "megatron")),
+    )  # fmt: skip
+    asked = replace(asked, framework=replace(asked.framework, reserve_bytes=0, reserve_share=0.0))
+    wanted = [random.choice(PIPELINE_WISHES)] if seed % 2 and random.random() < 0.9 else []
+    if large or two_kinds:
+        wanted += random.sample(ANY_WISHES, 2 if large else 1)
+    elif random.random() < 0.35:
+        wanted.append(random.choice(ANY_WISHES))
+    text = ", ".join(w.text for w in wanted)
+    wishes = Wishes(
+        candidate=lambda x: all(w.candidate(x) for w in wanted),
+        policy=lambda p: all(w.policy(p) for w in wanted),
+        offload=lambda o: all(w.offload(o) for w in wanted),
+        asks_schedule="schedule" in text,
+        asks_sp="sp in" in text,
+    )
+    return asked, text, wishes
+
+
+def _cluster(random: Random, large: bool) -> Cluster:
+    """A real cluster with its network sped up or slowed down, rings closed, and its host as small as it may be."""
+    cluster = parse_cluster(random.choice(LARGE_CLUSTERS if large else CLUSTERS))
+    levels = []
+    for level in cluster.levels:
+        gain = random.choice((0.02, 0.1, 0.5, 1.0, 1.0, 4.0))
+        if isinstance(level, TorusAxis):
+            wraps = level.wraps or random.random() < 0.3
+            levels.append(replace(level, link_bytes_per_s=level.link_bytes_per_s * gain, wraps=wraps))
+        else:
+            assert isinstance(level, SwitchTier)
+            speedup = random.choice((1.0, 1.0, 1.31))
+            levels.append(replace(level, bytes_per_s=level.bytes_per_s * gain, all_reduce_speedup=speedup))
+    host = random.choice((None, None, int(2e9), int(2e10), int(1e12)))
+    update = None if host is None else random.choice((None, 1e9))
+    return replace(
+        cluster, levels=tuple(levels), host_memory_bytes=host, cpu_update_params_per_s=update
+    )
+
+
+def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
+    """Device memory: ample, between the leanest plan and the fastest one's need, or below the leanest."""
+    fastest, leanest = space.best(np.inf), space.leanest()
+    if fastest is None or leanest is None:
+        return int(64e9)
+    need = space.least_bytes_at(fastest.seconds * (1 + 1e-6))
+    regime = seed % 8
+    if regime in (0, 1):
+        return int(need * random.uniform(1.01, 3))
+    if regime == 2:
+        return max(1, int(leanest.device_bytes * random.uniform(0.5, 0.99)))
+    tight = random.choice((random.random(), random.random() ** 3))
+    return int(leanest.device_bytes * 1.0001 + tight * 0.999 * (need - leanest.device_bytes))
+
+
+def mix(instances: list[Instance]) -> dict[str, float]:
+    """Shares of what the instances exercise."""
+    count = len(instances)
+    return {
+        "memory-binding": sum(i.memory_binding and not i.infeasible for i in instances) / count,
+        "infeasible": sum(i.infeasible for i in instances) / count,
+        "pp>1 with an uneven optimum": sum(i.uneven for i in instances) / count,
+        "uneven by more than one layer": sum(i.uneven_by_choice for i in instances) / count,
+        "two layer kinds": sum(len(i.setting.model.kinds) > 1 for i in instances) / count,
+        "mixture of experts": sum(any(k.ffn.experts for k in i.setting.model.kinds) for i in instances) / count,
+        "torus": sum(isinstance(i.setting.cluster.levels[-1], TorusAxis) for i in instances) / count,
+        "constraints": sum(bool(i.constraints) for i in instances) / count,
+        "offload in the optimum": sum(i.answer is not None and bool(i.answer.row.offload[0]) for i in instances)
+        / count,
+        "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
+        / count,
+        "recompute in the optimum": sum(i.answer is not None and bool(i.answer.row.policies.any()) for i in instances)
+        / count,
+        "idle devices in the optimum": sum(
+            i.answer is not None and int(i.answer.row.devices[0]) < i.setting.cluster.devices for i in instances
+        )
+        / count,
+    }
