@@ -68,11 +68,13 @@ class BestComm:
 
     Attributes:
         degrees: size of each communicator, shape [R] each.
+        cache: best rates by formula and degree; tables over the same network may share one.
     """
 
     network: Network
     degrees: dict[str, Array]
-    _cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    _codes: dict[str, tuple[Array, Array]] = field(default_factory=dict)
 
     def gather(self, group: str, total_bytes: Bytes) -> Array:
         return self._loads(collectives.gather_loads, group, total_bytes)
@@ -88,11 +90,16 @@ class BestComm:
 
     def placeable(self, group: str) -> Array:
         """Whether the degree of each row fits the network at all."""
-        unique, inverse = np.unique(self.degrees[group], return_inverse=True)
+        unique, inverse = self._degrees(group)
         return np.array([bool(splits(int(d), self.network.sizes)) for d in unique])[inverse]
 
+    def _degrees(self, group: str) -> tuple[Array, Array]:
+        if group not in self._codes:
+            self._codes[group] = np.unique(self.degrees[group], return_inverse=True)
+        return self._codes[group]
+
     def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:
-        unique, inverse = np.unique(self.degrees[group], return_inverse=True)
+        unique, inverse = self._degrees(group)
         per_byte, least = np.array([self._best(formula, int(d)) for d in unique]).T
         sizes = np.asarray(sizes, float)
         pick = inverse if sizes.ndim < 2 else inverse[:, None]
@@ -105,7 +112,7 @@ class BestComm:
     def _best(self, formula: Callable[..., Array], degree: int) -> tuple[float, float]:
         """Least seconds per byte and least latency over all splits of the degree."""
         key = (formula.__name__, degree)
-        if key not in self._cache:
+        if key not in self.cache:
             factors = np.array(splits(degree, self.network.sizes), np.int64).reshape(-1, len(self.network.levels))
             if len(factors) == 0:
                 return np.inf, np.inf
@@ -113,5 +120,5 @@ class BestComm:
             large = 2.0**60  # so that no latency shows in the seconds per byte
             per_byte = collectives.duration(formula(self.network, large, factors, strides)) / large
             least = collectives.duration(formula(self.network, 0.0, factors, strides))
-            self._cache[key] = (float(per_byte.min()) * (1 - 1e-9), float(least.min()))
-        return self._cache[key]
+            self.cache[key] = (float(per_byte.min()) * (1 - 1e-9), float(least.min()))
+        return self.cache[key]

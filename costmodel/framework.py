@@ -19,6 +19,7 @@ class Framework:
         accum_bytes: further bytes per parameter of the buffer that sums gradients over micro-batches;
             needed only with more than one micro-batch.
         reduce_bytes: bytes per parameter of gradients on the wire.
+        shards_vectors: ZeRO also cuts norms and biases (flat buffers do, arrays sharded by name keep them whole).
         gather_depth: layers whose gathered weights are alive at once under ZeRO-3.
         logits_bytes: bytes per logit alive in the loss, and with tensor parallelism on top of it `logits_tp_bytes`.
         loss_width_bytes: bytes per token and unit of model width alive in the loss.
@@ -32,6 +33,7 @@ class Framework:
     grad_bytes: int
     accum_bytes: int
     reduce_bytes: int
+    shards_vectors: bool
     gather_depth: int
     logits_bytes: int
     logits_tp_bytes: int
@@ -48,6 +50,7 @@ FRAMEWORKS: dict[str, Framework] = {
         grad_bytes=2,
         accum_bytes=4,
         reduce_bytes=2,
+        shards_vectors=False,
         gather_depth=3,
         logits_bytes=4,
         logits_tp_bytes=2,
@@ -62,6 +65,7 @@ FRAMEWORKS: dict[str, Framework] = {
         grad_bytes=4,
         accum_bytes=0,
         reduce_bytes=4,
+        shards_vectors=True,
         gather_depth=2,
         logits_bytes=8,
         logits_tp_bytes=0,

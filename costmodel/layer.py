@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layout import CP_KINDS
-from meshwright.costmodel.model import LayerKind, Weight
-from meshwright.costmodel.operators import BACKWARD, BF16, Shape, embedding_s, forward_s, head_s, tp_ways
-from meshwright.costmodel.policies import policies_of, repeated_by_policy, saved_by_policy
+from meshwright.costmodel.model import LayerKind
+from meshwright.costmodel.operators import BF16, Shape
+from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import Shapes
 
 Array = NDArray[Any]
 RING, ALL_TO_ALL, ALL_GATHER = range(len(CP_KINDS))
@@ -45,33 +46,38 @@ class Seconds:
         return sum(self.parts.values(), np.zeros_like(self.backward_s))
 
 
-def layer_seconds(setting: Setting, kind_index: int, rows: Rows, comm: Comm) -> Seconds:
+def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm) -> Seconds:
     """One layer of the kind, forward, backward and what its policy repeats."""
-    kind = setting.model.kinds[kind_index]
-    shape, policy = Shape.of(rows, setting), rows.policies[:, kind_index]
-    forward = forward_s(setting, kind, shape)
-    once = sum(forward.values())
-    backward = sum(BACKWARD[name] * seconds for name, seconds in forward.items())
-    repeated = pick(repeated_by_policy(setting.framework, forward), policy)
-    compute = once + backward
+    kind, of, rows = shapes.kinds[kind_index], shapes.of_row, shapes.rows
+    policy = rows.policies[:, kind_index]
+    backward, repeated = kind.backward[of], shapes.repeated(kind_index)
+    compute = kind.forward[of] + backward
     idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
+    spec = setting.model.kinds[kind_index]
     loads = {
-        "tp": _tp_loads(setting, kind, shape, policy, comm),
-        "cp": _cp_loads(setting, kind, rows, shape, policy, comm),
-        "ep": _ep_loads(setting, kind, rows, shape, policy, comm),
-        "fsdp": _fsdp_loads(setting, kind.weights, kind, rows, comm),
+        "tp": _tp_loads(setting, spec, shapes.shape, policy, comm),
+        "cp": _cp_loads(setting, spec, rows, shapes.shape, policy, comm),
+        "ep": _ep_loads(setting, spec, rows, shapes.shape, policy, comm),
+        "fsdp": _fsdp_loads(setting, shapes.params[kind_index], rows, comm),
     }
+    loads = {c: load for c, load in loads.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
-    # Only the ring overlaps with the attention it feeds; the other kinds stand before or after the kernel.
-    share["cp"] = np.where(rows.cp_kind == RING, share["cp"], np.minimum(share["cp"], share["tp"]))
+    if "cp" in share:
+        # Only the ring overlaps with the attention it feeds; the other kinds stand before or after the kernel.
+        blocking = min(setting.rates.hideable["cp"], setting.rates.hideable["tp"])
+        share["cp"] = np.where(rows.cp_kind == RING, share["cp"], blocking)
     parts = {"compute": compute, "recompute": repeated, "launch": idle}
     parts |= exposed(setting, compute + repeated, loads, share)
-    parts["offload"] = _offload_s(setting, kind_index, rows, shape, sum(parts.values()))
+    wait = _offload_s(setting, shapes.saved(kind_index), rows, sum(parts.values()))
+    if wait is not None:
+        parts["offload"] = wait
     return Seconds(parts, backward)
 
 
 def exposed(setting: Setting, window: Array, loads: dict[str, Array], share: dict[str, Array]) -> dict[str, Array]:
     """Exposed seconds of each class when all overlap with `window` seconds of compute."""
+    if not loads:
+        return {}
     comm = {c: duration(load) for c, load in loads.items()}
     if setting.streams == "shared":
         hidden = sum(share[c] * comm[c] for c in comm)
@@ -83,36 +89,15 @@ def exposed(setting: Setting, window: Array, loads: dict[str, Array], share: dic
     return {c: comm[c] * ((1.0 - share[c]) + share[c] * spill) for c in comm}
 
 
-def pick(by_policy: Array, policy: Array) -> Array:
-    """Row-wise choice out of [policies, R]."""
-    return np.take_along_axis(by_policy, policy[None, :], axis=0)[0]
-
-
-def saved_layer_bytes(setting: Setting, kind_index: int, rows: Rows, shape: Shape) -> Array:
-    """Bytes that one layer saves per micro-batch under the row's policy."""
-    by_policy = saved_by_policy(setting.framework, setting.model.kinds[kind_index], shape)
-    return pick(by_policy, rows.policies[:, kind_index])
-
-
-def local_params(weights: tuple[Weight, ...], kind: LayerKind | None, rows: Rows) -> tuple[Array, Array]:
-    """Parameters of plain and of routed weights on one device before ZeRO, shape [R] each."""
-    plain = np.zeros(len(rows))
-    routed = np.zeros(len(rows))
-    for weight in weights:
-        if weight.routed:
-            routed += weight.params / (rows.ep * rows.etp)
-        else:
-            plain += weight.params / tp_ways(weight, kind, rows.tp)
-    return plain, routed
-
-
-def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, comm: Comm) -> Array:
+def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, comm: Comm) -> Array | None:
     """Gathers and scatters of the residual over tp.
 
     Each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
     gathers its input again for the weight gradient. A mixture's routed tokens stay where they are; only its
     shared experts are a block.
     """
+    if not (shape.tp > 1).any():
+        return None
     has_ffn_block = bool(kind.ffn.width) and not kind.parallel
     blocks = 1 + int(has_ffn_block)
     repeated = np.array([p.tp_scatters for p in policies_of(setting.framework)])[policy]
@@ -123,11 +108,13 @@ def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, co
 
 def _cp_loads(
     setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, policy: Array, comm: Comm
-) -> Array:
+) -> Array | None:
     """Keys and values of the other sequence shards: one pass forward, two backward (again, and gradients).
 
     all_to_all instead turns q, k, v and the output from sequence to head shards and back.
     """
+    if not (rows.cp > 1).any():
+        return None
     a = kind.attention
     passes = 3 + np.array([p.cp for p in policies_of(setting.framework)])[policy]
     kv_width = a.kv_heads / np.minimum(shape.tp, a.kv_heads) * (a.qk_head_dim + a.v_head_dim)
@@ -135,24 +122,28 @@ def _cp_loads(
     apart = rows.cp > 1
     everyone = np.where(apart & (rows.cp_kind != ALL_TO_ALL), BF16 * shape.tokens * kv_width * rows.cp, 0.0)
     turned = np.where(apart & (rows.cp_kind == ALL_TO_ALL), BF16 * shape.tokens * (kv_width + q_width), 0.0)
-    return passes[:, None] * comm.gather("cp", everyone) + (passes - 1)[:, None] * comm.all_to_all("cp", turned)
+    loads = passes[:, None] * comm.gather("cp", everyone)
+    if (turned > 0).any():
+        loads = loads + (passes - 1)[:, None] * comm.all_to_all("cp", turned)
+    return loads
 
 
 def _ep_loads(
     setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, policy: Array, comm: Comm
-) -> Array:
+) -> Array | None:
     """Dispatch and combine, forward and backward."""
+    if not kind.ffn.experts or not (rows.ep > 1).any():
+        return None
     repeated = np.array([p.ep for p in policies_of(setting.framework)])[policy]
     sent = BF16 * shape.routed_tokens(kind) * setting.model.hidden * shape.imbalance
     exchanges = 2 * (2 + repeated)
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
-def _fsdp_loads(
-    setting: Setting, weights: tuple[Weight, ...], kind: LayerKind | None, rows: Rows, comm: Comm
-) -> Array:
+def _fsdp_loads(setting: Setting, params: tuple[Array, Array], rows: Rows, comm: Comm) -> Array | None:
     """Weights gathered forward and backward (ZeRO-3), gradients scattered per micro-batch (ZeRO-2 and 3)."""
-    plain, routed = local_params(weights, kind, rows)
+    if not (rows.zero >= 2).any():
+        return None
     gathers, scatters = 2 * (rows.zero == 3), 1 * (rows.zero >= 2)
     wire = setting.framework.reduce_bytes
     loads = np.zeros(1)
@@ -160,47 +151,55 @@ def _fsdp_loads(
     # may wait for a level's latency and another for another level's rate.
     count = gathers + scatters
     mean = (BF16 * gathers + wire * scatters) / np.maximum(count, 1)
-    for group, params in (("shard", plain), ("edp", routed)):
-        loads = loads + count[:, None] * comm.gather(group, mean * params)
+    for group, held in zip(("shard", "edp"), params, strict=True):
+        if held.any():
+            loads = loads + count[:, None] * comm.gather(group, mean * held)
     return loads
 
 
-def _offload_s(setting: Setting, kind_index: int, rows: Rows, shape: Shape, busy: Array) -> Array:
+def _offload_s(setting: Setting, saved: Array, rows: Rows, busy: Array) -> Array | None:
     """Exposed wait for saved activations to leave and to come back over the host link."""
     used = rows.offloads_activations
     link = setting.rates.host_bytes_per_s
     if link is None or not used.any():
-        return np.zeros(len(rows))
-    moved = np.where(used, 2.0 * saved_layer_bytes(setting, kind_index, rows, shape), 0.0) / link
+        return None
+    moved = np.where(used, 2.0 * saved, 0.0) / link
     share = setting.rates.hideable["offload"]
     return (1.0 - share) * moved + np.maximum(share * moved - busy, 0.0)
 
 
-def ends_seconds(setting: Setting, rows: Rows, comm: Comm) -> tuple[Seconds, Seconds]:
+def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds, Seconds]:
     """Embedding on the first stage, head and loss on the last, for one micro-batch."""
-    shape = Shape.of(rows, setting)
-    residual = np.where(rows.tp > 1, BF16 * shape.tokens * setting.model.hidden, 0.0)
-    tp = comm.gather("tp", residual)
-    head_weights = (setting.model.head_matrix,)
+    rows = shapes.rows
+    tp = None
+    if (rows.tp > 1).any():
+        tp = comm.gather("tp", np.where(rows.tp > 1, BF16 * shapes.shape.tokens * setting.model.hidden, 0.0))
+    none_routed = np.zeros(len(rows))
     out = []
-    for forward, weights, crossings in (
-        (embedding_s(setting, shape), setting.model.embedding, 2),
-        (head_s(setting, shape), head_weights, 3),
+    for forward, params, crossings in (
+        (shapes.embedding_s, shapes.first_params, 2),
+        (shapes.head_s, shapes.head_params, 3),
     ):
         compute = 3.0 * forward
-        loads = {"tp": crossings * tp, "fsdp": _fsdp_loads(setting, weights, None, rows, comm)}
-        share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
-        parts = {"compute": compute} | exposed(setting, compute, loads, share)
+        loads = {
+            "tp": None if tp is None else crossings * tp,
+            "fsdp": _fsdp_loads(setting, (params, none_routed), rows, comm),
+        }
+        used = {c: load for c, load in loads.items() if load is not None}
+        share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}
+        parts = {"compute": compute} | exposed(setting, compute, used, share)
         out.append(Seconds(parts, 2.0 * forward))
     return out[0], out[1]
 
 
-def hop_seconds(setting: Setting, rows: Rows, comm: Comm, window: Array) -> Array:
+def hop_seconds(setting: Setting, shapes: Shapes, comm: Comm, window: Array) -> Array:
     """Exposed seconds per micro-batch and stage of sending activations on and gradients back.
 
     `window` is the mean compute of a stage, behind which the calibrated share can hide.
     """
-    shape = Shape.of(rows, setting)
+    rows, shape = shapes.rows, shapes.shape
+    if not (rows.pp > 1).any():
+        return np.zeros(len(rows))
     size = np.where(rows.pp > 1, BF16 * shape.tokens / shape.spread * setting.model.hidden, 0.0)
     once = duration(comm.send("pp", size))
     share, both = setting.rates.hideable["pp"], 2.0 * rows.vpp * once

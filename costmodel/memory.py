@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layer import local_params, pick, saved_layer_bytes
 from meshwright.costmodel.layout import CP_KINDS
-from meshwright.costmodel.model import LayerKind, Weight
-from meshwright.costmodel.operators import BF16, Shape
-from meshwright.costmodel.policies import policies_of, saved_by_policy
+from meshwright.costmodel.operators import BF16
+from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 
 Array = NDArray[Any]
@@ -64,23 +63,18 @@ class MemoryCosts:
         return np.maximum(self.transient, self.loss)
 
 
-def memory_costs(setting: Setting, rows: Rows) -> MemoryCosts:
+def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     """All coefficients of the rows."""
-    model, shape = setting.model, Shape.of(rows, setting)
-    kinds = range(len(model.kinds))
-    per_kind = [_state(setting, model.kinds[k].weights, model.kinds[k], rows) for k in kinds]
-    saved = np.stack([saved_layer_bytes(setting, k, rows, shape) for k in kinds], axis=1)
+    rows, kinds = shapes.rows, range(len(setting.model.kinds))
+    nothing = np.zeros(len(rows))
+    per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
+    saved = np.stack([shapes.saved(k) for k in kinds], axis=1)
     away = rows.offloads_activations[:, None]
     # A saved tensor on its way to or from the host passes through two buffers.
     in_transit = np.where(away[:, 0], 2.0 * saved.max(axis=1), 0.0)
-    head = (model.head_matrix, *(w for w in model.head if w is not model.head_matrix))
-    embedding = _state(setting, model.embedding, None, rows)
-    last = _state(setting, head if not model.tied else model.head, None, rows)
-    # A tied table is held once on one stage, and copied to the last stage of a pipeline.
-    tied_copy = _state(setting, (model.head_matrix,), None, rows)
-    if model.tied:
-        last = {p: last[p] + np.where(rows.pp > 1, tied_copy[p], 0.0) for p in last}
-    host = [p for p in ("master", "optimizer")]
+    embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
+    last = _state(setting, shapes.last_params, nothing, shapes.last_vectors, rows)
+    host = ("master", "optimizer")
     moved = rows.offloads_optimizer
     host_state = np.stack([np.where(moved, sum(s[p] for p in host), 0.0) for s in per_kind], axis=1)
     ends = [np.where(moved, sum(s[p] for p in host), 0.0) for s in (embedding, last)]
@@ -91,9 +85,9 @@ def memory_costs(setting: Setting, rows: Rows) -> MemoryCosts:
         first={p: embedding[p] * scale[p] for p in STATE_PARTS},
         last={p: last[p] * scale[p] for p in STATE_PARTS},
         saved=np.where(away, 0.0, saved),
-        working=_working(setting, rows, shape) + in_transit,
-        gathers=_gathers(setting, rows),
-        loss=_loss(setting, rows, shape),
+        working=_working(setting, shapes) + in_transit,
+        gathers=_gathers(setting, shapes),
+        loss=_loss(setting, shapes),
         host_state=host_state,
         host_first=ends[0],
         host_last=ends[1],
@@ -111,13 +105,11 @@ def expert_zero_ways(rows: Rows) -> tuple[Array, Array, Array]:
     return tuple(np.where(rows.zero >= level, rows.edp, 1) for level in (1, 2, 3))  # type: ignore[return-value]
 
 
-def _state(
-    setting: Setting, weights: tuple[Weight, ...], kind: LayerKind | None, rows: Rows
-) -> dict[str, Array]:
+def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: Rows) -> dict[str, Array]:
     fw = setting.framework
-    plain, routed = local_params(weights, kind, rows)
+    whole = 0.0 if fw.shards_vectors else vectors
     opt, grad, par = (
-        plain / z + routed / ze for z, ze in zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
+        (plain - whole) / z + whole + routed / ze for z, ze in zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
     )
     grad_bytes = fw.grad_bytes + np.where(rows.micro_batches > 1, fw.accum_bytes, 0)
     return {
@@ -128,37 +120,35 @@ def _state(
     }
 
 
-def _working(setting: Setting, rows: Rows, shape: Shape) -> Array:
+def _working(setting: Setting, shapes: Shapes) -> Array:
     """One layer in backward: the activations it repeats and the gradients of all; the heaviest kind."""
+    rows, shape = shapes.rows, shapes.shape
     repeats = np.array([bool(p.repeated) for p in policies_of(setting.framework)])
     heaviest = np.zeros(len(rows))
     for index, kind in enumerate(setting.model.kinds):
-        by_policy = saved_by_policy(setting.framework, kind, shape)
-        policy = rows.policies[:, index]
-        full = by_policy[1]  # fused tensors: policy `elementwise` saves products, `none` all of them
-        fused = np.maximum(full, by_policy[0] / setting.framework.unfused_factor)
-        own = fused + np.where(repeats[policy], np.maximum(fused - pick(by_policy, policy), 0.0), 0.0)
-        gathered = CP_KINDS.index("all_gather")
+        fused = shapes.kinds[index].fused[shapes.of_row]
+        again = np.maximum(fused - shapes.saved(index), 0.0)
+        own = fused + np.where(repeats[rows.policies[:, index]], again, 0.0)
         a = kind.attention
         kv = BF16 * shape.tokens * a.kv_heads / np.minimum(shape.tp, a.kv_heads) * (a.qk_head_dim + a.v_head_dim)
-        own = own + np.where(rows.cp_kind == gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))
+        gathered = rows.cp_kind == CP_KINDS.index("all_gather")
+        own = own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))
         heaviest = np.maximum(heaviest, own)
     return heaviest
 
 
-def _gathers(setting: Setting, rows: Rows) -> Array:
+def _gathers(setting: Setting, shapes: Shapes) -> Array:
     """Whole layers gathered at once and the whole gradient of one; the heaviest kind."""
-    heaviest = np.zeros(len(rows))
-    for kind in setting.model.kinds:
-        plain, routed = local_params(kind.weights, kind, rows)
-        heaviest = np.maximum(heaviest, plain + routed)
+    rows = shapes.rows
+    heaviest = np.max([plain + routed for plain, routed in shapes.params], axis=0)
     copies = np.where(rows.zero == 3, setting.framework.gather_depth * BF16, 0)
     return heaviest * (copies + np.where(rows.zero >= 2, setting.framework.grad_bytes, 0))
 
 
-def _loss(setting: Setting, rows: Rows, shape: Shape) -> Array:
+def _loss(setting: Setting, shapes: Shapes) -> Array:
     """Logits with their gradient, the head gathered with its gradient, and the residual in fp32."""
     fw, head = setting.framework, setting.model.head_matrix
+    rows, shape = shapes.rows, shapes.shape
     per_logit = fw.logits_bytes + np.where(rows.tp > 1, fw.logits_tp_bytes, 0)
     logits = per_logit * shape.tokens * head.params / setting.model.hidden / rows.tp
     gathered = np.where(rows.zero == 3, 2 * BF16 * head.params / rows.tp, 0.0)

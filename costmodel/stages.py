@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
-from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds, local_params
+from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
 from meshwright.costmodel.memory import (
     MASTER_BYTES,
     STATE_PARTS,
@@ -25,6 +25,7 @@ from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.pipeline import in_flight
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 
 Array = NDArray[Any]
@@ -41,22 +42,30 @@ class StageTable:
     """
 
     setting: Setting
-    rows: Rows
+    shapes: Shapes
     comm: Comm
     layers: tuple[Seconds, ...]
     first: Seconds
     last: Seconds
     hop_s: Array
-    memory: MemoryCosts
 
     @staticmethod
     def of(setting: Setting, rows: Rows, comm: Comm) -> "StageTable":
         model = setting.model
-        layers = tuple(layer_seconds(setting, k, rows, comm) for k in range(len(model.kinds)))
-        first, last = ends_seconds(setting, rows, comm)
+        shapes = Shapes.of(setting, rows)
+        layers = tuple(layer_seconds(setting, k, shapes, comm) for k in range(len(model.kinds)))
+        first, last = ends_seconds(setting, shapes, comm)
         compute = sum(n * s.parts["compute"] for n, s in zip(model.layers_by_kind, layers, strict=True))
-        hop = hop_seconds(setting, rows, comm, compute / rows.pp)
-        return StageTable(setting, rows, comm, layers, first, last, hop, memory_costs(setting, rows))
+        hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
+        return StageTable(setting, shapes, comm, layers, first, last, hop)
+
+    @property
+    def rows(self) -> Rows:
+        return self.shapes.rows
+
+    @cached_property
+    def memory(self) -> MemoryCosts:
+        return memory_costs(self.setting, self.shapes)
 
     @cached_property
     def layer_s(self) -> Array:
@@ -138,13 +147,11 @@ class StageTable:
 
         By convexity; the exchange of a tied table, which only two stages pay, is left out.
         """
-        model, rows = self.setting.model, self.rows
-        counts = np.array(model.layers_by_kind, float)
-        per_kind = [local_params(k.weights, k, rows) for k in model.kinds]
-        first, _ = local_params(model.embedding, None, rows)
-        last, _ = local_params(model.head, None, rows)
-        plain = sum(n * p for n, (p, _) in zip(counts, per_kind, strict=True)) + first + last
-        routed = sum(n * r for n, (_, r) in zip(counts, per_kind, strict=True))
+        rows, params = self.rows, self.shapes.params
+        counts = self.setting.model.layers_by_kind
+        plain = sum(n * p for n, (p, _) in zip(counts, params, strict=True))
+        plain = plain + self.shapes.first_params + self.shapes.last_params
+        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True))
         plain, routed = (plain / rows.pp)[:, None], (routed / rows.pp)[:, None]
         backward = sum(n * s.backward_s for n, s in zip(counts, self.layers, strict=True)) / rows.pp
         comm = duration(self._reduction_loads(plain, routed))[:, 0]
@@ -157,16 +164,12 @@ class StageTable:
 
     def _stage_params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
         """Plain and routed parameters of a stage on one device before ZeRO."""
-        model, rows = self.setting.model, self.rows
         at_first, at_last = self._ends(stage)
-        per_kind = [local_params(k.weights, k, rows) for k in model.kinds]
-        plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in per_kind], axis=1))
-        routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in per_kind], axis=1))
-        first, _ = local_params(model.embedding, None, rows)
-        last, _ = local_params(model.head, None, rows)
-        if model.tied:
-            last = last + np.where(rows.pp > 1, local_params((model.head_matrix,), None, rows)[0], 0.0)
-        return plain + at_first * first[:, None] + at_last * last[:, None], routed
+        params = self.shapes.params
+        plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
+        routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
+        ends = at_first * self.shapes.first_params[:, None] + at_last * self.shapes.last_params[:, None]
+        return plain + ends, routed
 
     def _reduction_loads(self, plain: Array, routed: Array) -> Array:
         """Gradients to all data ranks and updated weights back, whatever ZeRO leaves for the end of a step."""
@@ -178,7 +181,8 @@ class StageTable:
         count = scatters * 1 + gathers  # of their mean size, as in layer._fsdp_loads
         mean = (scatters * wire + gathers * np.where(zero == 0, wire, BF16)) / np.maximum(count, 1)
         for group, params in (("shard", plain), ("edp", routed)):
-            loads = loads + count[:, :, None] * self.comm.gather(group, mean * params)
+            if params.any():
+                loads = loads + count[:, :, None] * self.comm.gather(group, mean * params)
         return loads
 
     def _tied_s(self, stage: Array) -> Array:
@@ -186,8 +190,7 @@ class StageTable:
         model, rows = self.setting.model, self.rows
         if not model.tied:
             return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
-        table = local_params((model.head_matrix,), None, rows)[0]
-        size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * table, 0.0)
+        size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0)
         at_first, at_last = self._ends(stage)
         return (at_first | at_last) * duration(self.comm.send("pp", size))[:, None]
 

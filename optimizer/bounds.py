@@ -108,7 +108,7 @@ def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
     for etp in (one, shapes.tp) if experts else (one,):
         for cp_kind in range(len(CP_KINDS)):
             rows = shapes.with_columns(etp=etp, cp_kind=one * cp_kind)
-            degrees = {g: one for g in ("pp", "dp_replicate", "shard", "ep", "edp")}
+            degrees = dict.fromkeys(("pp", "dp_replicate", "shard", "ep", "edp"), one)
             table = StageTable.of(setting, rows, BestComm(setting.network, {**degrees, "tp": rows.tp, "cp": rows.cp}))
             layer = np.minimum(layer, table.layer_s)
             ends = np.minimum(ends, table.first.total + table.last.total)

@@ -6,7 +6,6 @@ at a time in order of bound. The cutoff is the value of the k-th best visibly di
 so every row that could enter the list is solved. The search ends when the next frame's bound passes the cutoff.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,0 +1,172 @@
+"""Layer properties by shape: computed on the few distinct shapes of a table, read by every row.
+
+What a layer computes, saves and holds depends on micro-batch, cp, tp, sp, ep and etp only; a table of a hundred
+thousand rows has a few hundred such shapes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.model import LayerKind, Weight
+from meshwright.costmodel.operators import (
+    BACKWARD,
+    Shape,
+    embedding_s,
+    forward_s,
+    head_s,
+    saved_bytes,
+    tp_ways,
+)
+from meshwright.costmodel.policies import repeated_by_policy, saved_by_policy
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+
+Array = NDArray[Any]
+SHAPE_COLUMNS = ("micro_batch", "cp", "tp", "sp", "ep", "etp")
+
+
+def distinct(rows: Rows, names: Sequence[str]) -> tuple[Array, Array]:
+    """(first row of each distinct combination, combination of each row)."""
+    key = np.zeros(len(rows), np.int64)
+    for name in names:
+        _, code = np.unique(getattr(rows, name), return_inverse=True)
+        _, key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)
+    first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
+    first[key[::-1]] = np.arange(len(rows))[::-1]
+    return first, key
+
+
+@dataclass(frozen=True)
+class KindShapes:
+    """One layer kind on the U distinct shapes.
+
+    Attributes:
+        forward, backward: compute seconds of one layer and micro-batch, [U].
+        repeated, saved: seconds repeated and bytes saved under each policy, [policies, U].
+        fused: bytes of every tensor a fused layer saves when nothing is repeated, [U].
+        plain, routed: parameters on one device before ZeRO, [U].
+        vectors: those of `plain` that lie in vectors (norms, biases), [U].
+    """
+
+    forward: Array
+    backward: Array
+    repeated: Array
+    saved: Array
+    fused: Array
+    plain: Array
+    routed: Array
+    vectors: Array
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """All kinds and both ends of the model, with the shape of each of R rows in `of_row`."""
+
+    setting: Setting
+    rows: Rows
+    of_row: Array
+    kinds: tuple[KindShapes, ...]
+    _sub: Rows
+
+    @staticmethod
+    def of(setting: Setting, rows: Rows) -> "Shapes":
+        first, of_row = distinct(rows, SHAPE_COLUMNS)
+        sub = rows[first]
+        shape = Shape.of(sub, setting)
+        kinds = tuple(_kind(setting, kind, shape, sub) for kind in setting.model.kinds)
+        return Shapes(setting, rows, of_row, kinds, sub)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """The Shape of every row."""
+        return Shape.of(self.rows, self.setting)
+
+    @cached_property
+    def embedding_s(self) -> Array:
+        return embedding_s(self.setting, Shape.of(self._sub, self.setting))[self.of_row]
+
+    @cached_property
+    def head_s(self) -> Array:
+        return head_s(self.setting, Shape.of(self._sub, self.setting))[self.of_row]
+
+    @cached_property
+    def params(self) -> tuple[tuple[Array, Array], ...]:
+        """(plain, routed) parameters of one layer of each kind on one device before ZeRO, [R] each."""
+        return tuple((k.plain[self.of_row], k.routed[self.of_row]) for k in self.kinds)
+
+    @cached_property
+    def vectors(self) -> tuple[Array, ...]:
+        """Of `params`, the plain ones in norms and biases, [R] each."""
+        return tuple(k.vectors[self.of_row] for k in self.kinds)
+
+    @cached_property
+    def first_vectors(self) -> Array:
+        return self._plain(vectors_of(self.setting.model.embedding))
+
+    @cached_property
+    def last_vectors(self) -> Array:
+        return self._plain(vectors_of(self.setting.model.head))
+
+    @cached_property
+    def first_params(self) -> Array:
+        return self._plain(self.setting.model.embedding)
+
+    @cached_property
+    def head_params(self) -> Array:
+        """Of the matrix that makes logits, the token table when tied."""
+        return self._plain((self.setting.model.head_matrix,))
+
+    @cached_property
+    def last_params(self) -> Array:
+        """Of the last stage beside its layers; with a pipeline it holds its own copy of a tied table."""
+        model = self.setting.model
+        own = self._plain(model.head)
+        return own + np.where(self.rows.pp > 1, self.head_params, 0.0) if model.tied else own
+
+    def saved(self, kind: int) -> Array:
+        """Bytes that one layer saves per micro-batch under each row's policy."""
+        return self.kinds[kind].saved[self.rows.policies[:, kind], self.of_row]
+
+    def repeated(self, kind: int) -> Array:
+        """Seconds that one layer repeats under each row's policy."""
+        return self.kinds[kind].repeated[self.rows.policies[:, kind], self.of_row]
+
+    def _plain(self, weights: Sequence[Weight]) -> Array:
+        return local_params(weights, None, self._sub)[0][self.of_row]
+
+
+def local_params(weights: Sequence[Weight], kind: LayerKind | None, rows: Rows) -> tuple[Array, Array]:
+    """Parameters of plain and of routed weights on one device before ZeRO, shape [R] each."""
+    plain = np.zeros(len(rows))
+    routed = np.zeros(len(rows))
+    for weight in weights:
+        if weight.routed:
+            routed += weight.params / (rows.ep * rows.etp)
+        else:
+            plain += weight.params / tp_ways(weight, kind, rows.tp)
+    return plain, routed
+
+
+def vectors_of(weights: Sequence[Weight]) -> tuple[Weight, ...]:
+    """Norms and biases outside routed experts."""
+    return tuple(w for w in weights if w.rows == 1 and not w.routed)
+
+
+def _kind(setting: Setting, kind: LayerKind, shape: Shape, sub: Rows) -> KindShapes:
+    forward = forward_s(setting, kind, shape)
+    plain, routed = local_params(kind.weights, kind, sub)
+    return KindShapes(
+        forward=np.sum(list(forward.values()), axis=0),
+        backward=np.sum([BACKWARD[name] * seconds for name, seconds in forward.items()], axis=0),
+        repeated=repeated_by_policy(setting.framework, forward),
+        saved=saved_by_policy(setting.framework, kind, shape),
+        fused=np.sum(list(saved_bytes(kind, shape).values()), axis=0),
+        plain=plain,
+        routed=routed,
+        vectors=local_params(vectors_of(kind.weights), kind, sub)[0],
+    )

@@ -1,0 +1,288 @@
+"""The command line: reads arguments, calls the subcommand, turns errors into one line and an exit code.
+
+0 ok, 1 a check disagrees, 2 bad input, 3 proven infeasible, 4 undecided, 5 an optional part is missing,
+130 interrupted.
+
+Other packages add subcommands through the entry-point group `meshwright.commands`: each entry is a function
+that takes argparse's subparsers, adds a parser and sets its default `run`, a function from the parsed arguments
+to the exit code.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError
+from meshwright.optimizer import commands
+
+GROUP = "meshwright.commands"
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        args = _read(list(sys.argv[1:] if argv is None else argv))
+        return int(args.run(args))
+    except MeshwrightError as error:
+        commands.complain(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        commands.complain("interrupted")
+        return INTERRUPTED
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its complaints turned into ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+class _Version(argparse.Action):
+    def __call__(self, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"meshwright {version('meshwright')}")
+        raise SystemExit(0)
+
+
+def build_parser() -> tuple[argparse.ArgumentParser, Any]:
+    """The parser, and its subparsers for others to add to."""
+    parser = _Parser(
+        prog="meshwright",
+        description="The provably best way to lay a language model over a cluster.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_recommend(subparsers)
+    _add_estimate(subparsers)
+    _add_compare(subparsers)
+    _add_catalogues(subparsers)
+    return parser, subparsers
+
+
+def _read(words: list[str]) -> argparse.Namespace:
+    parser, subparsers = build_parser()
+    if not words:
+        raise InputError(f"name a command: {', '.join(subparsers.choices)}; see meshwright --help")
+    name = words[0]
+    if name not in subparsers.choices and name != "--version":
+        broken = _add_extensions(subparsers)
+        for complaint in broken:
+            commands.complain(complaint)
+        if not name.startswith("-") and name not in subparsers.choices:
+            raise UnknownNameError("command", name, subparsers.choices)
+    return parser.parse_args(words)
+
+
+def _add_extensions(subparsers: Any) -> list[str]:
+    """Commands of other packages; one that does not load is told, not fatal."""
+    from importlib.metadata import entry_points
+
+    complaints = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        try:
+            entry.load()(subparsers)
+        except Exception as error:  # noqa: BLE001 - whatever another package does
+            complaints.append(
+                f"command {entry.name!r} does not load ({type(error).__name__}: {error}); it is left out"
+            )
+    return complaints
+
+
+def _add_recommend(subparsers: Any) -> None:
+    parser = _command(subparsers, "recommend", commands.recommend, "the proven best layout")
+    _question(parser)
+    parser.add_argument(
+        "--constraint",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="such as 'tp<=8, pp in {1,2,4}, offload == none'",
+    )
+    parser.add_argument(
+        "--runner-ups",
+        type=_whole("--runner-ups", 0, 100),
+        default=3,
+        metavar="N",
+        help="next best plans to prove (3)",
+    )
+    parser.add_argument(
+        "--work-limit",
+        type=_positive("--work-limit"),
+        default=10.0,
+        metavar="X",
+        help="solver work per candidate (10)",
+    )
+    parser.add_argument(
+        "--seed", type=_whole("--seed", 0, 2**31 - 1), default=0, metavar="N", help="seed of the solver (0)"
+    )
+    _output(parser)
+
+
+def _add_estimate(subparsers: Any) -> None:
+    parser = _command(subparsers, "estimate", commands.estimate, "the price of your own layout")
+    _question(parser)
+    parser.add_argument(
+        "--layout",
+        required=True,
+        metavar="TEXT",
+        help="such as tp=8,pp=8,dp=8,micro_batch=1,zero=1,recompute=full",
+    )
+    _output(parser)
+
+
+def _add_compare(subparsers: Any) -> None:
+    parser = _command(subparsers, "compare", commands.compare, "two plan files side by side, term by term")
+    parser.add_argument("a", metavar="PLAN_A", help="a file of `recommend -o` or `estimate -o`")
+    parser.add_argument("b", metavar="PLAN_B")
+    _json(parser)
+
+
+def _add_catalogues(subparsers: Any) -> None:
+    chips = _command(subparsers, "chips", commands.chips, "what is known of each chip")
+    chips.add_argument("names", nargs="*", metavar="CHIP")
+    clusters = _command(
+        subparsers, "clusters", commands.clusters, "how clusters are written; reference systems; fabrics"
+    )
+    for parser in (chips, clusters):
+        parser.add_argument("--sources", action="store_true", help="where each figure comes from")
+        _json(parser)
+    models = _command(subparsers, "models", commands.models, "the built-in models")
+    models.add_argument("names", nargs="*", metavar="PART", help="only names that hold one of these")
+    _json(models)
+
+
+def _command(
+    subparsers: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name, help=text, description=text, allow_abbrev=False
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _question(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is asked."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a built-in name, a config.json or its folder")
+    add("--cluster", required=True, metavar="TEXT", help="such as v5p:16x20x28 or h100:8x64")
+    add(
+        "--batch",
+        required=True,
+        metavar="N",
+        help="per step: 4Mi tokens, 1024seq sequences, 4Mi~5%% may move",
+    )
+    add("--seq", required=True, type=_count("--seq"), metavar="N", help="tokens per sequence")
+    add(
+        "--tokens",
+        type=_count("--tokens"),
+        metavar="N",
+        help="of the whole run, such as 15T: adds days and money",
+    )
+    add("--efficiency", default="default", metavar="NAME", help="default, ideal, mfu=0.4 or a YAML file")
+    add("--overlap", default="calibrated", metavar="WORD", help="calibrated, full or none")
+    add("--comm-streams", default="shared", metavar="WORD", help="shared or independent")
+    add("--framework", default="jax", metavar="NAME", help="whose memory habits apply: jax or megatron")
+    add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd")
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add(
+        "--moe-imbalance",
+        type=_number("--moe-imbalance"),
+        default=1.0,
+        metavar="X",
+        help="fullest expert rank over mean (1)",
+    )
+    add(
+        "--host-memory",
+        type=_size("--host-memory"),
+        metavar="SIZE",
+        help="of one host, such as 2TB; allows offload",
+    )
+    add(
+        "--cpu-update",
+        type=_rate("--cpu-update"),
+        metavar="RATE",
+        help="of one host, such as '1 Gparam/s'; allows optimizer offload",
+    )
+    add("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    _json(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the answer too (YAML, or JSON for *.json)"
+    )
+    parser.add_argument("--timings", action="store_true", help="print seconds by phase to stderr")
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; the same bytes for the same question"
+    )
+
+
+def _units(option: str, parse: Callable[[Any, str], object], keep_text: bool) -> Callable[[str], Any]:
+    """An argparse type from one of the unit parsers, whose complaints then name the option."""
+
+    def read(text: str) -> Any:
+        from meshwright.hardware import units
+
+        try:
+            value = parse(units, text)
+        except InputError as error:
+            raise InputError(f"{option}: {error}") from None
+        return text if keep_text else value
+
+    return read
+
+
+def _count(option: str) -> Callable[[str], Any]:
+    return _units(option, lambda units, text: units.parse_count(text), keep_text=False)
+
+
+def _size(option: str) -> Callable[[str], Any]:
+    return _units(option, lambda units, text: units.parse_bytes(text), keep_text=True)
+
+
+def _rate(option: str) -> Callable[[str], Any]:
+    return _units(option, lambda units, text: units.parse_params_per_s(text), keep_text=True)
+
+
+def _whole(option: str, least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 12 and least <= int(text) <= most):
+            raise InputError(f"{option}: {text[:40]!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def _number(option: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"{option}: {text[:40]!r} is not a number")
+        return value
+
+    return read
+
+
+def _positive(option: str) -> Callable[[str], float]:
+    number = _number(option)
+
+    def read(text: str) -> float:
+        value = number(text)
+        if value <= 0:
+            raise InputError(f"{option}: {text[:40]!r} is not above zero")
+        return value
+
+    return read

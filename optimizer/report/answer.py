@@ -1,0 +1,207 @@
+"""The page for a plan or an estimate. Reads the answer only, so a plan from a file shows the same."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.hardware.units import human_bytes, human_count
+from meshwright.optimizer.plan import Plan, Priced
+from meshwright.optimizer.report import words
+from meshwright.optimizer.report.page import Block, alarm, bullet, faint, headline, line, table, title
+from meshwright.optimizer.report.proof import certificate, funnel, next_best
+
+_BAR = 30
+_NAMES = len("dp_replicate")
+
+
+def answer(plan: Priced) -> Iterator[Block]:
+    """The whole page."""
+    yield from question(plan.inputs)
+    if not plan.estimate.fits:
+        yield from _does_not_fit(plan)
+    yield from _layout(plan)
+    yield from _step(plan)
+    yield from _memory(plan)
+    yield from _idle(plan)
+    if plan.run is not None:
+        yield from _run(plan.run)
+    if isinstance(plan, Plan):
+        yield from next_best(plan)
+        yield from certificate(plan.certificate, plan.runner_ups)
+    yield from _warnings(plan)
+    if isinstance(plan, Plan):
+        yield from funnel(plan.certificate.entered, plan.certificate.removed, plan.certificate.solved)
+
+
+def question(inputs: dict[str, Any]) -> Iterator[Block]:
+    """What was asked, as understood."""
+    model, cluster, training = inputs["model"], inputs["cluster"], inputs["training"]
+    size = words.devices_and_chips(cluster["devices"], cluster)
+    yield headline(
+        f"{model['name']} ({words.size_of(model['params'])} parameters) on {cluster['name']}: {size}"
+    )
+    sequences = training["global_batch_tokens"] // training["seq_len"]
+    tolerance = f" within {training['batch_tolerance']:.3g}" if training["batch_tolerance"] else ""
+    yield line(
+        f"batch {human_count(training['global_batch_tokens'])} tokens{tolerance} = {sequences:,} sequences of "
+        f"{training['seq_len']:,}; {training['compute_dtype']}, {training['optimizer']}"
+    )
+    yield line(
+        f"rates {inputs['efficiency']}, overlap {inputs['overlap']}, streams {inputs['comm_streams']}, "
+        f"memory as {inputs['framework']} holds it"
+        + (f"; constraints {inputs['constraints']}" if inputs["constraints"] else "")
+    )
+    yield faint(cluster["fabric"])
+
+
+def _does_not_fit(plan: Priced) -> Iterator[Block]:
+    stage, estimate = plan.estimate.heaviest_stage, plan.estimate
+    yield alarm(
+        f"\nDOES NOT FIT: stage {stage} is {human_bytes(estimate.short_bytes)} short "
+        f"({human_bytes(estimate.stage_bytes[stage])} needed, {human_bytes(estimate.capacity_bytes)} usable)"
+    )
+
+
+def _layout(plan: Priced) -> Iterator[Block]:
+    layout, cluster, levels = plan.layout, plan.inputs["cluster"], plan.idle.levels
+    used = words.devices_and_chips(layout.devices, cluster)
+    yield title("Plan" if isinstance(plan, Plan) else "Layout", f"{used} used of {cluster['name']}")
+    notes = {
+        "tp": "norms split along the sequence (sp)" if layout.sp else "norms repeated (no sp)",
+        "cp": layout.cp_kind,
+        "dp_shard": f"ZeRO {layout.zero} shards {words.ZERO[layout.zero]}",
+        "pp": f"{layout.schedule}" + (f", {layout.vpp} chunks a stage" if layout.vpp > 1 else ""),
+    }
+    rows = [
+        (name, str(getattr(layout, name)), words.sits_on(layout, levels, name), notes.get(name, ""))
+        for name in DIMENSIONS
+        if getattr(layout, name) > 1
+    ]
+    if layout.ep > 1:
+        inside = f", {layout.etp} ways inside each" if layout.etp > 1 else ""
+        copies = f"{words.plural(layout.edp, 'rank')} hold the same experts{inside}"
+        rows.append(("ep", str(layout.ep), words.experts_sit_on(layout, levels), copies))
+    rows = [(name.ljust(_NAMES), *rest) for name, *rest in rows]
+    yield table(rows, "lrll", header=("degree", "", "network level, inner to outer", ""))
+    yield table(((name.ljust(_NAMES), text) for name, text in _knobs(plan)), "ll")
+
+
+def _knobs(plan: Priced) -> Iterator[tuple[str, str]]:
+    layout, estimate = plan.layout, plan.estimate
+    if ones := [name for name in (*DIMENSIONS, "ep") if getattr(layout, name) == 1]:
+        yield "of degree 1", ", ".join(ones)
+    steps = estimate.sequences // (layout.dp * layout.micro_batch)
+    yield (
+        "micro-batch",
+        f"{words.plural(layout.micro_batch, 'sequence')}, {words.plural(steps, 'micro-batch')} a step",
+    )
+    training = plan.inputs["training"]
+    nominal = training["global_batch_tokens"] // training["seq_len"]
+    if estimate.sequences != nominal:
+        moved = estimate.sequences / nominal - 1
+        yield "batch", f"moved to {words.plural(estimate.sequences, 'sequence')} ({moved:+.2%})"
+    yield "stages", words.stages(layout)
+    if layout.dp_shard == 1:
+        yield "ZeRO", f"{layout.zero}: {words.ZERO[layout.zero]}"
+    yield "recompute", words.policies(layout, plan.inputs["model"].get("kinds", ()))
+    yield "offload", layout.offload
+
+
+def _step(plan: Priced) -> Iterator[Block]:
+    e = plan.estimate
+    lower, expected, upper = (words.seconds(s) for s in (e.lower_s, e.step_s, e.upper_s))
+    yield title("Step time", f"expected {expected}   lower {lower}   upper {upper}")
+    chips = plan.inputs["cluster"]["chips"]
+    yield line(
+        f"{words.percent(e.mfu)} MFU of the used devices, {e.tokens_per_s:,.0f} tokens/s, "
+        f"{e.tokens_per_s / chips:,.0f} tokens/s per chip of the cluster"
+    )
+    decimals = words.decimals_for(e.step_s)
+    shown = {p: s for p, s in e.parts.items() if s > 1e-7 * e.step_s}
+    yield table(
+        [
+            (
+                part,
+                words.fixed(s, decimals),
+                words.percent(s / e.step_s),
+                _bar(s / e.step_s),
+                words.PARTS[part],
+            )
+            for part, s in sorted(shown.items(), key=lambda item: -item[1])
+        ]
+        + [("sum", words.fixed(e.step_s, decimals), "100.0%", "", "")],
+        "lrrll",
+        header=("exposed part", "s", "", "", ""),
+    )
+    yield faint("lower: peak rates, everything hidden. upper: the same rates as expected, nothing hidden.")
+
+
+def _bar(share: float) -> str:
+    return "#" * round(share * _BAR)
+
+
+def _memory(plan: Priced) -> Iterator[Block]:
+    e = plan.estimate
+    stage = e.heaviest_stage
+    which = f"stage {stage} of {len(e.memory)}, the heaviest" if len(e.memory) > 1 else "one stage"
+    need = e.stage_bytes[stage]
+    yield title(
+        "Memory of a device",
+        f"{which}: {words.gib(need)} of {words.gib(e.capacity_bytes)} GiB usable ({need / e.capacity_bytes:.0%})",
+    )
+    parts = sorted(((p, b) for p, b in e.memory[stage].items() if b > 0), key=lambda item: -item[1])
+    rows = [
+        (part, words.gib(b), words.percent(b / e.capacity_bytes), _bar(b / e.capacity_bytes))
+        for part, b in parts
+    ]
+    left = e.capacity_bytes - need
+    rows.append(
+        (
+            "free" if left >= 0 else "SHORT",
+            words.gib(abs(left)),
+            words.percent(abs(left) / e.capacity_bytes),
+            "",
+        )
+    )
+    yield table(rows, "lrrl", header=("part", "GiB", "", ""))
+    if len(e.memory) > 1:
+        yield line(f"all stages: {words.gib(min(e.stage_bytes))} to {words.gib(need)} GiB")
+    if max(e.host_bytes) > 0:
+        yield line(f"on the host: at most {human_bytes(max(e.host_bytes))} per device")
+
+
+def _idle(plan: Priced) -> Iterator[Block]:
+    cluster = plan.inputs["cluster"]
+    if plan.idle.devices == 0:
+        yield title("Idle", "none: every device is used")
+        return
+    of = words.devices_and_chips(cluster["devices"], cluster)
+    yield title("Idle", f"{words.devices_and_chips(plan.idle.devices, cluster)} of {of}")
+    part = [f"{name} {used} of {size}" for name, used, size in plan.idle.levels if used != size]
+    yield line(f"used: {', '.join(part)}")
+    yield line(plan.idle.reason)
+
+
+def _run(run: dict[str, Any]) -> Iterator[Block]:
+    yield title("Whole run", f"{human_count(run['total_tokens'])} tokens")
+    yield line(f"{run['steps']:,} steps, {run['days']:,.1f} days")
+    if run["price"] is None:
+        yield line("money: no source gives an on-demand list price for this chip")
+        return
+    price = run["price"]
+    yield line(
+        f"{run['usd']:,.0f} USD for all {run['chips']:,} chips (idle ones too) at {price['usd_per_chip_hour']:g} USD "
+        f"per chip-hour"
+    )
+    yield faint(f"{price['kind']}, {price['provider']}; {price['date']}; {price['source']}")
+
+
+def _warnings(plan: Priced) -> Iterator[Block]:
+    if plan.warnings:
+        yield title("Warnings")
+        for warning in plan.warnings:
+            yield bullet(warning)
+    yield title("Sources", f"rates: {plan.provenance['efficiency']}")
+    yield faint(
+        f"{words.plural(len(plan.provenance['sources']), 'source')} of hardware figures; --json lists them"
+    )

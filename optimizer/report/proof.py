@@ -1,0 +1,79 @@
+"""What was proved and over what: certificate, funnel, next best plans, and a proven no."""
+
+from collections.abc import Iterator, Sequence
+
+from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.plan import Certificate, Infeasible, Plan, RunnerUp
+from meshwright.optimizer.report import words
+from meshwright.optimizer.report.page import Block, alarm, faint, line, table, title
+
+# Refinements of the search in order, as the funnel names them.
+_LEVELS = ("frames", "rows", "rows with policies and offload", "plans")
+
+
+def next_best(plan: Plan) -> Iterator[Block]:
+    """The plan and its runners-up, column by column; columns on which all agree are left out."""
+    if not plan.runner_ups:
+        return
+    kinds = plan.inputs["model"].get("kinds", ())
+    layouts = [plan.layout, *(r.layout for r in plan.runner_ups)]
+    shown = [words.visible(layout, kinds) for layout in layouts]
+    columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
+    nominal = plan.certificate.value_s
+    values = [nominal, *(r.value_s for r in plan.runner_ups)]
+    devices = len({layout.devices for layout in layouts}) > 1
+    rows = []
+    for number, (layout, cells, value) in enumerate(zip(layouts, shown, values, strict=True)):
+        behind = "best" if number == 0 else f"+{value / nominal - 1:.2%}"
+        own = [str(layout.devices)] if devices else []
+        rows.append((str(number + 1), words.seconds(value), behind, *own, *(cells[c] for c in columns)))
+    header = ("", "step", "", *(["devices"] if devices else []), *columns)
+    yield title("Next best plans", "what differs from the best")
+    yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
+
+
+def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[Block]:
+    """What the proof says, and how little that may mean on the machine."""
+    yield title("Certificate", f"{proof.status} over the stated space {proof.space_hash}")
+    yield line(
+        f"value {proof.value_s:.7g} s; no plan of the space is modelled below {proof.bound_s:.7g} s "
+        f"(gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e})"
+    )
+    inside = sum(r.in_band for r in runner_ups)
+    near = f"{inside} of the {len(runner_ups)} next plans shown are closer than that" if runner_ups else ""
+    yield line(
+        f"The proof is about the model, not the machine: the model's step times miss by up to "
+        f"{proof.error_band:.0%} for this class of run"
+        + (
+            f", and {near}, so a measurement may rank them first."
+            if inside
+            else f"; {near}."
+            if near
+            else "."
+        )
+    )
+    yield faint(f"error band: {proof.band_source}")
+
+
+def funnel(entered: dict[str, int], removed: dict[str, int], solved: int | None = None) -> Iterator[Block]:
+    """How many candidates each named rule removed."""
+    known = [level for level in _LEVELS if level in entered] + sorted(set(entered) - set(_LEVELS))
+    counts = [f"{entered[level]:,} {level}" for level in known]
+    counts += [f"{solved:,} solved exactly"] if solved is not None else []
+    yield title("Search", " -> ".join(counts))
+    order = sorted(removed.items(), key=lambda item: (-item[1], item[0]))
+    yield table([(f"{count:,}", rule) for rule, count in order], "rl", header=("removed", "by rule"))
+
+
+def infeasible(error: Infeasible) -> Iterator[Block]:
+    """A proven no: why, by how much, the closest miss, and what fell to which rule."""
+    yield alarm(f"INFEASIBLE (proven): {error.reason}")
+    if error.short_bytes:
+        yield line(
+            f"closest miss: {human_bytes(error.short_bytes)} short on each device of the heaviest stage"
+        )
+    if error.layout is not None:
+        cells = words.visible(error.layout, ())
+        yield title("Closest miss", f"{error.layout.devices:,} devices, {words.stages(error.layout)}")
+        yield table([[cells[name] for name in cells]], "l" * len(cells), header=tuple(cells))
+    yield from funnel({}, error.removed)

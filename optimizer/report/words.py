@@ -1,0 +1,150 @@
+"""Numbers and layouts as the pages write them."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from math import floor, log10
+from typing import Any
+
+from meshwright.costmodel.layout import DIMENSIONS, Layout
+
+# What each exposed part of a step is.
+PARTS = {
+    "compute": "matrix products, attention and elementwise work",
+    "recompute": "forward work repeated in the backward pass",
+    "launch": "time the chip waits for the host to launch work",
+    "tp": "tensor parallel gathers and scatters",
+    "cp": "context parallel exchange of keys and values",
+    "ep": "expert parallel exchange of tokens",
+    "fsdp": "gathers and scatters of sharded weights",
+    "pp": "hops between pipeline stages",
+    "dp": "gradient reduction",
+    "offload": "host link",
+    "bubble": "pipeline stages that wait",
+    "optimizer": "weight update",
+}
+ZERO = {
+    0: "nothing sharded",
+    1: "optimizer",
+    2: "optimizer, gradients",
+    3: "optimizer, gradients, weights (FSDP)",
+}
+
+
+def seconds(value: float) -> str:
+    return f"{value:.4g} s"
+
+
+def decimals_for(value: float) -> int:
+    """Decimals that give `value` four digits."""
+    return min(9, max(0, 3 - floor(log10(value)))) if value > 0 else 3
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Fixed decimals, thousands apart; rounding noise below zero shows as zero."""
+    text = f"{value:,.{decimals}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def gib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**30:,.2f}"
+
+
+def size_of(params: int) -> str:
+    """Parameters at four digits: `8.03B`."""
+    scale, letter = next(
+        ((s, c) for s, c in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if params >= s), (1e3, "K")
+    )
+    return f"{params / scale:.4g}{letter}"
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    return f"{share:.{decimals}%}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 stage`, `4 stages`, `2 micro-batches`."""
+    ending = "" if count == 1 else "es" if noun.endswith(("ch", "s")) else "s"
+    return f"{count:,} {noun}{ending}"
+
+
+def devices_and_chips(devices: int, cluster: dict[str, Any]) -> str:
+    """`64 chips`, or where a chip has several devices, `128 devices (64 chips)`."""
+    per_chip = cluster["devices"] // cluster["chips"]
+    if per_chip == 1:
+        return plural(devices, "chip")
+    chips = f"{devices // per_chip:,}" if devices % per_chip == 0 else f"{devices / per_chip:,.1f}"
+    return f"{devices:,} devices ({chips} chips)"
+
+
+def sits_on(layout: Layout, levels: Sequence[tuple[str, int, int]], dimension: str) -> str:
+    """Where a degree sits, inner level first: `nvlink 2 x ib400 64`, `x 4 of 16 (inner)`."""
+    found = []
+    for (name, _, size), members in zip(levels, layout.placement, strict=False):
+        names = [d for d, _ in members]
+        if dimension not in names:
+            continue
+        at = names.index(dimension)
+        factor = members[at][1]
+        text = f"{name} {factor}" if factor == size else f"{name} {factor} of {size}"
+        if len(members) > 1:
+            text += " (inner)" if at == 0 else " (outer)" if at == len(members) - 1 else " (middle)"
+        found.append(text)
+    return " x ".join(found)
+
+
+def experts_sit_on(layout: Layout, levels: Sequence[tuple[str, int, int]]) -> str:
+    """Where expert ranks sit; the cost model says."""
+    import numpy as np
+
+    from meshwright.costmodel.placement import groups_of
+
+    groups = groups_of([layout.placement], np.array([layout.ep]), np.array([layout.etp]))
+    factors = groups.ep.factors[0]
+    pairs = zip(levels, factors, strict=True)
+    return " x ".join(
+        f"{name} {f}" if f == size else f"{name} {f} of {size}" for (name, _, size), f in pairs if f > 1
+    )
+
+
+def stages(layout: Layout) -> str:
+    """`8 layers on each of 4 stages`, or runs of equal stages: `0-2: 11, 3: 10`."""
+    if len(set(layout.layers_per_stage)) <= 1:
+        each = layout.layers_per_stage[0] if layout.layers_per_stage else 0
+        return (
+            f"{plural(each, 'layer')} on each of {layout.pp} stages"
+            if layout.pp > 1
+            else plural(each, "layer")
+        )
+    runs, at = [], 0
+    for layers, run in groupby(layout.layers_per_stage):
+        length = len(list(run))
+        runs.append(
+            f"{layers} on stage {at}" if length == 1 else f"{layers} on stages {at}-{at + length - 1}"
+        )
+        at += length
+    return "layers: " + ", ".join(runs)
+
+
+def policies(layout: Layout, kinds: Sequence[str]) -> str:
+    """`elementwise`, or per layer kind `dense: none, moe: full`."""
+    if len(layout.policies) == 1:
+        return layout.policies[0]
+    named = (
+        kinds if len(kinds) == len(layout.policies) else [f"kind {k}" for k in range(len(layout.policies))]
+    )
+    return ", ".join(f"{kind}: {policy}" for kind, policy in zip(named, layout.policies, strict=True))
+
+
+def visible(layout: Layout, kinds: Sequence[str]) -> dict[str, str]:
+    """What tells two plans apart, by name, in the order shown."""
+    return {
+        **{name: str(getattr(layout, name)) for name in DIMENSIONS},
+        "zero": str(layout.zero),
+        "ep": str(layout.ep),
+        "etp": str(layout.etp),
+        "vpp": str(layout.vpp),
+        "cp_kind": layout.cp_kind if layout.cp > 1 else "-",
+        "micro_batch": str(layout.micro_batch),
+        "recompute": policies(layout, kinds),
+        "offload": layout.offload,
+    }
