@@ -8,7 +8,7 @@ The product of all factors on a level is the part of it that is used.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -78,17 +78,6 @@ def groups_of(placements: Sequence[Placement], ep: Ints, etp: Ints) -> Groups:
     return _assemble(factors, strides, ep, etp)
 
 
-def alone(degrees: dict[str, Ints], best: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
-    """Communicators of rows whose dimensions each sit at `best[dimension]` with stride 1.
-
-    Not a placement: each dimension is where it would be fastest by itself, which no joint placement beats.
-    """
-    levels = next(iter(best.values())).shape[-1]
-    one = np.ones((len(ep), levels), np.int64)
-    group = {d: Group(best[d], one) for d in ("tp", "cp", "pp", "dp_replicate", "shard", "ep", "edp")}
-    return Groups(**group)
-
-
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
     stage = np.prod([factors[d] for d in DIMENSIONS if d != "pp"], axis=0)
     # The stage's ranks on a level have stride 1 unless pipeline stages lie inside them.
@@ -137,39 +126,57 @@ def splits(degree: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(out)
 
 
-def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> Iterator[Placement]:
-    """Every placement of the degrees: all factors, and on torus axes all orders.
+def joint_splits(degrees: dict[str, int], sizes: tuple[int, ...]) -> dict[str, Ints]:
+    """Every way to split all degrees over the levels together, none overfull; factors [N, levels] by dimension.
 
-    The order inside a switched tier changes no rate, so one is given there. The usual nesting (tp innermost,
-    each dimension as far in as it fits) comes first.
+    Splits that keep the usual nesting (tp innermost, each dimension as far in as it fits) come first.
     """
-    sizes = tuple(level.size for level in levels)
-    names = [d for d in DIMENSIONS if degrees[d] > 1]
-    for factors in _joint(tuple(degrees[d] for d in names), sizes):
-        yield from _ordered(names, factors, levels, 0, ())
+    used = np.ones((1, len(sizes)), np.int64)
+    out: dict[str, Ints] = {}
+    for name in DIMENSIONS:
+        options = np.array(splits(degrees[name], sizes), np.int64).reshape(-1, len(sizes))
+        total = used[:, None, :] * options[None, :, :]
+        before, option = np.nonzero((total <= np.array(sizes)).all(axis=2))
+        out = {d: f[before] for d, f in out.items()} | {name: options[option]}
+        used = total[before, option]
+    return out
 
 
-def _joint(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """One split per degree such that no level overflows."""
+def groups_of_splits(factors: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
+    """Communicators as if each dimension were innermost on every axis: no order within the splits is faster."""
+    one = np.ones_like(factors["tp"])
+    return _assemble(factors, dict.fromkeys(DIMENSIONS, one), ep, etp)
+
+
+def orders(factors: dict[str, Ints], row: int, levels: tuple[Level, ...]) -> Iterator[Placement]:
+    """Every placement of one joint split: all orders on torus axes, the usual one inside a tier.
+
+    The order inside a switched tier changes no rate.
+    """
+    per_level = []
+    for index, level in enumerate(levels):
+        members = [(d, int(factors[d][row, index])) for d in DIMENSIONS if factors[d][row, index] > 1]
+        per_level.append(list(permutations(members)) if isinstance(level, TorusAxis) else [tuple(members)])
+    return (tuple(choice) for choice in product(*per_level))
+
+
+def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> Iterator[Placement]:
+    """Every placement of the degrees: all splits over the levels, and on torus axes all orders."""
+    factors = joint_splits(degrees, tuple(level.size for level in levels))
+    for row in range(len(factors["tp"])):
+        yield from orders(factors, row, levels)
+
+
+@cache
+def placeable(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether all degrees fit the levels together."""
     if not degrees:
-        yield ()
-        return
+        return True
     for split in splits(degrees[0], sizes):
         left = tuple(size // factor for size, factor in zip(sizes, split, strict=True))
-        for rest in _joint(degrees[1:], left):
-            yield (split, *rest)
-
-
-def _ordered(
-    names: list[str], factors: tuple[tuple[int, ...], ...], levels: tuple[Level, ...], index: int, done: Placement
-) -> Iterator[Placement]:
-    if index == len(levels):
-        yield done
-        return
-    members = [(n, f[index]) for n, f in zip(names, factors, strict=True) if f[index] > 1]
-    orders = permutations(members) if isinstance(levels[index], TorusAxis) else (tuple(members),)
-    for order in orders:
-        yield from _ordered(names, factors, levels, index + 1, (*done, tuple(order)))
+        if placeable(degrees[1:], left):
+            return True
+    return False
 
 
 def unplaceable(layout: Layout, levels: tuple[Level, ...]) -> str:

@@ -87,10 +87,12 @@ class StageTable:
         at_first, at_last = self._ends(stage)
         first = sum(self.memory.first[p] for p in STATE_PARTS)
         last = sum(self.memory.last[p] for p in STATE_PARTS)
-        transient = np.where(
-            at_last, self.memory.transient_last[:, None], self.memory.transient[:, None]
-        )
-        return at_first * first[:, None] + at_last * last[:, None] + transient
+        return at_first * first[:, None] + at_last * last[:, None] + self.transient_bytes(stage)
+
+    def transient_bytes(self, stage: Array) -> Array:
+        """Bytes of a stage that are neither state nor saved activations, [R, S]."""
+        last = self._ends(stage)[1]
+        return np.where(last, self.memory.transient_last[:, None], self.memory.transient[:, None])
 
     def stage_s(self, stage: Array, counts: Array) -> Array:
         """Seconds per micro-batch of stages with `counts` layers of each kind, [R, S] from [R, S, K]."""

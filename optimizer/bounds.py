@@ -12,6 +12,7 @@ because times and bytes grow with every unit and what is left only shrinks.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,13 @@ class Units:
 
 def best_comm(setting: Setting, rows: Rows) -> BestComm:
     """Every communicator at its fastest split."""
+    # One cache per network, kept on the setting: rates of a degree do not depend on the rows that ask.
+    cache = setting.__dict__.setdefault("_best_rates", {})
     degrees = {
         "tp": rows.tp, "cp": rows.cp, "pp": rows.pp, "dp_replicate": rows.dp_replicate,
         "shard": rows.shard, "ep": rows.ep, "edp": rows.edp,
     }  # fmt: skip
-    return BestComm(setting.network, degrees)
+    return BestComm(setting.network, degrees, cache)
 
 
 def frame_bounds(setting: Setting, frame: Rows) -> Array:
@@ -115,19 +118,28 @@ def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
     return layer[inverse], ends[inverse]
 
 
-def row_bounds(table: StageTable) -> Array:
-    """Least step seconds of rows over cuts and placements, memory aside."""
+def row_bounds(table: StageTable, once: Array | float | None = None) -> Array:
+    """Least step seconds of rows over cuts and placements, memory aside.
+
+    `once` replaces the seconds of a mean stage once per step: 0 while data sharding is still open.
+    """
     setting, rows = table.setting, table.rows
+    once = table.once_mean_s() if once is None else np.full(len(rows), once)
     counts = np.array(setting.model.layers_by_kind, float)
     total = table.layer_s @ counts + table.first.total + table.last.total + rows.pp * table.hop_s
     floor = _least_units(setting, rows) * table.layer_s.min(axis=1) + table.hop_s
     slowest = np.maximum(total / rows.pp, floor)
-    return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, table.once_mean_s()))
+    return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, once))
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """Rows of one vpp, ready for questions about how stages may be cut. Arrays are [R, units + 1] or [R, S]."""
+    """Rows of one vpp, ready for questions about how stages may be cut.
+
+    Attributes:
+        seconds, state, saved: of the first u units, [R, units + 1].
+        ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
+    """
 
     table: StageTable
     units: Units
@@ -152,14 +164,59 @@ class Cuts:
             held=in_flight(table.rows, stage),
         )
 
-    @property
+    @staticmethod
+    def loosest(table: StageTable, units: Units) -> "Cuts":
+        """Cuts of rows whose data sharding is open: seconds without any, state sharded over all data ranks."""
+        rows = table.rows
+        sharded = rows.with_columns(
+            dp_replicate=np.ones_like(rows.dp), dp_shard=rows.dp, zero=np.full_like(rows.zero, 3)
+        )
+        least = StageTable.of(table.setting, sharded, best_comm(table.setting, sharded))
+        stage = np.arange(int(rows.pp.max()))[None, :]
+        # Without ZeRO-3 nothing is gathered, so the open table's transient bytes are the least.
+        transient = table.transient_bytes(stage)
+        return Cuts(
+            table=table,
+            units=units,
+            seconds=table.layer_s @ units.prefix.T,
+            state=least.state_bytes @ units.prefix.T,
+            saved=table.memory.saved @ units.prefix.T,
+            ends_s=table.ends_s(stage),
+            ends_bytes=least.ends_bytes(stage) - least.transient_bytes(stage) + transient,
+            held=in_flight(rows, stage),
+        )
+
+    @cached_property
     def total_s(self) -> Array:
         """Sum of all stage seconds, [R]."""
         rows = self.table.rows
         return self.seconds[:, -1] + self.table.first.total + self.table.last.total + rows.pp * self.table.hop_s
 
+    @cached_property
+    def even_s(self) -> Array:
+        """What max_s t_s cannot fall below, memory aside, [R]."""
+        rows, units = self.table.rows, len(self.units)
+        shortest = np.diff(self.seconds, axis=1).min(axis=1)
+        return SAFE * np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.table.hop_s)
+
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
+        capacity = np.broadcast_to(np.asarray(capacity, float) + _BYTE, slowest.shape)
+        return (self._alike if self.units.alike else self._greedy)(slowest * (2.0 - SAFE), capacity)
+
+    def _alike(self, slowest: Array, capacity: Array) -> Array:
+        """Equal units: each stage holds what time and memory allow, at least one; together enough."""
+        units = len(self.units)
+        active = self.held > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            in_time = np.floor((slowest[:, None] - self.ends_s) / self.seconds[:, 1, None] * (2.0 - SAFE))
+            each = self.state[:, 1, None] + self.held * self.saved[:, 1, None]
+            in_memory = np.floor((capacity[:, None] - self.ends_bytes) / each * (2.0 - SAFE))
+        most = np.where(active, np.minimum(np.minimum(in_time, in_memory), units), units)
+        return (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
+
+    def _greedy(self, slowest: Array, capacity: Array) -> Array:
+        """Units in order: each stage reaches as far as it can, leaving one for every later stage."""
         rows, last = self.table.rows, len(self.units)
         at = np.zeros(len(rows), np.int64)
         each = np.arange(len(rows))
@@ -167,55 +224,38 @@ class Cuts:
         for stage in range(self.held.shape[1]):
             active = stage < rows.pp
             bytes_to = self.state + self.held[:, stage, None] * self.saved
-            time_left = (slowest - self.ends_s[:, stage]) * (2.0 - SAFE) + self.seconds[each, at]
-            room = capacity - self.ends_bytes[:, stage] + _BYTE + bytes_to[each, at]
+            time_left = slowest - self.ends_s[:, stage] + self.seconds[each, at]
+            room = capacity - self.ends_bytes[:, stage] + bytes_to[each, at]
             inside = (self.seconds <= time_left[:, None]) & (bytes_to <= room[:, None])
             reach = np.minimum(inside.sum(axis=1) - 1, last - (rows.pp - 1 - stage))
             ok &= ~active | (reach > at)
             at = np.where(active, np.maximum(reach, at), at)
         return ok & (at == last)
 
-    def least_slowest(self, capacity: float, steps: int = 40) -> Array:
-        """T*: a lower bound on max_s t_s within (2^-steps) of the least feasible one; inf where nothing fits."""
-        rows = self.table.rows
-        low = self.total_s / rows.pp * SAFE
-        high = self.total_s.copy()
+    def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
+        """T*: a lower bound on max_s t_s, within `tolerance` of the least feasible one; inf where nothing fits."""
+        low, high = self.even_s, self.total_s
         fits = self.feasible(high, capacity)
-        low = np.where(self.feasible(low, capacity), low, low)
-        done = self.feasible(low, capacity)
-        for _ in range(steps):
-            middle = 0.5 * (low + high)
+        open_ = fits & ~self.feasible(low, capacity)
+        below, above = low.copy(), np.where(open_, high, low)
+        while np.any(above - below > tolerance * above):
+            middle = 0.5 * (below + above)
             good = self.feasible(middle, capacity)
-            high = np.where(good, middle, high)
-            low = np.where(good, low, middle)
-            if np.all(high - low <= 1e-9 * high):
-                break
-        low = np.where(done, self.total_s / rows.pp * SAFE, low)
-        return np.where(fits, low, np.inf)
+            below, above = np.where(open_ & ~good, middle, below), np.where(open_ & good, middle, above)
+        return np.where(fits, below, np.inf)
 
-    def bounds(self, capacity: float) -> Array:
+    def bounds(self, capacity: float, tolerance: float = 1e-7, once: Array | float | None = None) -> Array:
         """Least step seconds over all cuts; inf where memory holds none."""
-        slowest = self.least_slowest(capacity)
-        rows, once = self.table.rows, self.table.once_mean_s()
-        with np.errstate(invalid="ignore"):
-            seconds = step_s(rows, slowest, self.total_s, once)
-        return SAFE * per_batch(self.table.setting, rows, seconds)
-
-    def can_beat(self, cutoff: float, capacity: float) -> Array:
-        """Whether a cut might reach `cutoff` seconds (for the nominal batch); one pass, no bisection."""
-        rows = self.table.rows
-        allowed = cutoff * rows.sequences / self.table.setting.training.sequences
-        spare = allowed - self.table.once_mean_s() * SAFE - self.total_s * SAFE / rows.vpp
+        slowest, rows = self.least_slowest(capacity, tolerance), self.table.rows
+        once = self.table.once_mean_s() if once is None else np.full(len(rows), once)
         rounds = rows.micro_batches - 1.0 / rows.vpp
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slowest = np.where(rounds > 0, spare / rounds, np.where(spare >= 0, np.inf, -1.0))
-        slowest = np.minimum(slowest, self.total_s * (2.0 - SAFE))
-        return (spare >= 0) & self.feasible(slowest, capacity)
+        # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
+        waiting = np.where(np.isfinite(slowest), rounds * np.where(np.isfinite(slowest), slowest, 0.0), np.inf)
+        return SAFE * per_batch(self.table.setting, rows, waiting + self.total_s / rows.vpp + once)
 
     def least_bytes(self, steps: int = 30) -> Array:
         """Least capacity under which some cut fits, [R], from above."""
-        rows = self.table.rows
-        low = np.zeros(len(rows))
+        low = np.zeros(len(self.table.rows))
         high = self.state[:, -1] + self.held.max(axis=1) * self.saved[:, -1] + self.ends_bytes.max(axis=1)
         unhurried = self.total_s * 2.0
         for _ in range(steps):

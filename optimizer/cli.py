@@ -149,12 +149,11 @@ def _add_catalogues(subparsers: Any) -> None:
     clusters = _command(
         subparsers, "clusters", commands.clusters, "how clusters are written; reference systems; fabrics"
     )
-    for parser in (chips, clusters):
-        parser.add_argument("--sources", action="store_true", help="where each figure comes from")
-        _json(parser)
     models = _command(subparsers, "models", commands.models, "the built-in models")
     models.add_argument("names", nargs="*", metavar="PART", help="only names that hold one of these")
-    _json(models)
+    for parser in (chips, clusters, models):
+        parser.add_argument("--sources", action="store_true", help="where each figure comes from")
+        _json(parser)
 
 
 def _command(

@@ -129,7 +129,7 @@ def models(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(catalog.models_data(chosen))
     else:
-        _show(catalog.models_page(chosen))
+        _show(catalog.models_page(chosen, args.sources))
     return 0
 
 

@@ -1,9 +1,10 @@
 """The search: bound, prune, prove.
 
-Frames are taken in order of bound, in growing blocks. What a block expands to is bounded again at every
-refinement and dropped when its bound passes the cutoff; rows that survive are placed, and their cuts solved one
-at a time in order of bound. The cutoff is the value of the k-th best visibly different plan so far (plus slack),
-so every row that could enter the list is solved. The search ends when the next frame's bound passes the cutoff.
+Candidates are refined level by level (`optimizer.space`), always those with the lowest bound first, in batches.
+A refinement lists what its candidates leave open, bounds each child, and drops those that cannot enter the list
+of plans: their bound passes the cutoff, the value of the k-th best visibly different plan so far, or they could only
+repeat a visible kind whose best plan is already as good. Children of the last level are placed plans, whose stages
+CP-SAT settles one at a time. The search ends when no open candidate has a bound below the cutoff.
 """
 
 from dataclasses import dataclass, field
@@ -14,18 +15,22 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS, OFFLOADS, Placement
-from meshwright.costmodel.placement import enumerate_placements, groups_of
+from meshwright.costmodel.placement import groups_of, groups_of_splits, joint_splits, orders, placeable
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, per_batch, row_bounds
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import CutResult, entries_of, host_groups, solve_cut
-from meshwright.optimizer.space import Space, expand, frames, with_choices
+from meshwright.optimizer.queue import Level
+from meshwright.optimizer.space import Space, frames, with_choices, with_experts, with_sharding
 
 Array = NDArray[Any]
-_FIRST_BLOCK, _LARGEST_BLOCK = 16, 4096
-_CHUNK = 4096  # candidates priced at once, to bound memory
+
+BEATEN = "bound passes the best plans"
+TOO_LARGE = "no cut fits the device memory"
+# Refine together what lies this close: a batch costs little more than a single candidate.
+_TOGETHER = 1.003
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,15 @@ class SolveOptions:
 
 @dataclass(frozen=True)
 class Found:
-    """A solved candidate: one row, its placement, its stages."""
+    """A solved candidate: one row, its placement, the layers of its stages.
+
+    `value_s` and `bound_s` are for the nominal batch; `slack_s` is what rounding in the solver can hide.
+    """
 
     row: Rows
     placement: Placement
-    lengths: tuple[int, ...]  # layers of each stage
-    value_s: float  # for the nominal batch
+    lengths: tuple[int, ...]
+    value_s: float
     bound_s: float
     slack_s: float
 
@@ -63,9 +71,9 @@ class Search:
     space: Space
     options: SolveOptions
     funnel: Funnel = field(default_factory=Funnel)
-    best: dict[tuple[Any, ...], Found] = field(default_factory=dict)
+    best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     solved: int = 0
-    undecided: list[float] = field(default_factory=list)  # bounds of rows that the work limit left open
+    undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
     devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of every frame, with its bound
     bounds: Array = field(default_factory=lambda: np.zeros(0))
 
@@ -76,7 +84,7 @@ class Search:
     @property
     def ranked(self) -> list[Found]:
         """Best plan of each visible kind, best first."""
-        return sorted(self.best.values(), key=lambda f: (f.value_s, _key(f.row)))
+        return sorted(self.best.values(), key=lambda f: (f.value_s, _order(f.row)))
 
     @property
     def cutoff_s(self) -> float:
@@ -84,156 +92,206 @@ class Search:
         wanted = self.options.runner_ups + 1
         if len(self.best) < wanted:
             return float("inf")
-        last = self.ranked[wanted - 1]
-        return last.value_s + last.slack_s
-
-    def run(self) -> None:
-        """Search to the end."""
-        frame = frames(self.space, self.funnel)
-        if not len(frame):
-            return
-        bounds = self.scaled(frame_bounds(self.setting, frame))
-        self.devices, self.bounds = frame.devices, bounds
-        order = np.argsort(bounds, kind="stable")
-        at, size = 0, _FIRST_BLOCK
-        while at < len(order):
-            block = order[at : at + size]
-            block = block[bounds[block] <= self.cutoff_s]
-            if not len(block):
-                break
-            self._frames(frame[block])
-            at, size = at + len(block), min(2 * size, _LARGEST_BLOCK)
-        self.funnel.remove("frame bound passes the best plan", len(order) - at)
+        values = sorted(f.value_s for f in self.best.values())
+        return values[wanted - 1]
 
     def bound_with_more_devices(self, used: int) -> tuple[int, float] | None:
         """The most devices any frame beyond `used` takes, and the least bound among those; None if there is none."""
         more = self.devices > used
         return (int(self.devices[more].max()), float(self.bounds[more].min())) if more.any() else None
 
-    def scaled(self, bounds: Array) -> Array:
+    def run(self) -> None:
+        """Search to the end."""
+        frame = frames(self.space, self.funnel)
+        if not len(frame):
+            return
+        self.devices, self.bounds = frame.devices, self._scaled(frame_bounds(self.setting, frame))
+        refine = (self._shapes, self._choices, self._memory, self._rows, self._cuts, self._plans)
+        names = ("frames", "shapes", "choices", "choices that fit", "rows", "rows that fit")
+        batches = (256, 2048, 2048, 512, 4096, 1)
+        levels = [Level(name, batch) for name, batch in zip(names, batches, strict=True)]
+        levels[0].push(self.bounds, frame)
+        while True:
+            least = [level.least for level in levels]
+            # Deepest first among equals: it may lower the cutoff.
+            depth = max(range(len(levels)), key=lambda i: (-least[i], i))
+            if not least[depth] < self.cutoff_s:
+                break
+            bounds, rows = levels[depth].pop(min(least[depth] * _TOGETHER, self.cutoff_s))
+            bounds, rows = self._alive(bounds, rows, classes=depth >= 4)
+            if not len(rows):
+                continue
+            children = refine[depth](rows)
+            for child_bounds, child in children:
+                levels[depth + 1].push(*self._alive(child_bounds, child, classes=depth >= 3))
+        for level in levels:
+            self.funnel.remove(BEATEN, level.clear())
+
+    def _scaled(self, bounds: Array) -> Array:
         return bounds * self.options.bound_scale
 
-    def _frames(self, frame: Rows) -> None:
-        rows = expand(self.space, frame, self.funnel)
-        candidates: list[tuple[float, Rows]] = []
-        for at in range(0, len(rows), _CHUNK):
-            candidates += self._rows(rows[at : at + _CHUNK])
-        candidates.sort(key=lambda c: c[0])
-        for bound, row in candidates:
-            if bound > self.cutoff_s:
-                self.funnel.remove("cut bound passes the best plan", 1)
-            else:
-                self._place(row)
+    def _alive(self, bounds: Array, rows: Rows, classes: bool) -> tuple[Array, Rows]:
+        """Candidates that may still enter the list of plans; `classes` where their visible kind is settled."""
+        self.funnel.remove(TOO_LARGE, int(np.isinf(bounds).sum()))
+        keep = bounds < self.cutoff_s
+        if classes and self.best:
+            keep &= bounds < self._value_of_kind(rows)
+        self.funnel.remove(BEATEN, int((np.isfinite(bounds) & ~keep).sum()))
+        return (bounds, rows) if keep.all() else (bounds[keep], rows[keep])
 
-    def _rows(self, rows: Rows) -> list[tuple[float, Rows]]:
-        """Bound rows, then their policies and offload classes; survivors with their bounds."""
-        comm = best_comm(self.setting, rows)
-        placeable = np.all([comm.placeable(d) for d in ("tp", "cp", "pp", "dp_replicate", "shard", "ep")], axis=0)
-        rows = self.funnel.keep("each degree fits the network", rows, placeable)
-        if not len(rows):
-            return []
-        bounds = self.scaled(row_bounds(StageTable.of(self.setting, rows, best_comm(self.setting, rows))))
-        rows = self.funnel.keep("row bound passes the best plan", rows, bounds <= self.cutoff_s)
-        choices = with_choices(self.space, rows)
-        self.funnel.enter("rows with policies and offload", len(choices))
-        out: list[tuple[float, Rows]] = []
-        for at in range(0, len(choices), _CHUNK):
-            for part in by_vpp(choices[at : at + _CHUNK]):
-                out += self._choices(part)
+    def _value_of_kind(self, rows: Rows) -> Array:
+        """Value of the best plan of each row's visible kind less its slack; inf where there is none."""
+        keys = visible_columns(rows)
+        out = np.full(len(rows), np.inf)
+        for key, found in self.best.items():
+            out[(keys == np.array(key)).all(axis=1)] = found.value_s - found.slack_s
         return out
 
-    def _choices(self, rows: Rows) -> list[tuple[float, Rows]]:
-        setting = self.setting
-        table = StageTable.of(setting, rows, best_comm(setting, rows))
-        keep = self.scaled(row_bounds(table)) <= self.cutoff_s
-        kept = self.funnel.keep("row bound passes the best plan", rows, keep)
-        if not len(kept):
+    def _shapes(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        sizes = tuple(level.size for level in self.setting.cluster.levels)
+        degrees = np.sort(np.stack([rows.dp, rows.tp, rows.cp, rows.pp], axis=1), axis=1)[:, ::-1]
+        fits = np.array([placeable(tuple(d for d in row if d > 1), sizes) for row in degrees.tolist()])
+        rows = with_experts(self.space, self.funnel.keep("the degrees fit the network together", rows, fits), self.funnel)
+        if not len(rows):
             return []
-        cuts = Cuts.of(StageTable.of(setting, kept, best_comm(setting, kept)), Units.of(setting, int(kept.vpp[0])))
-        bounds = self.scaled(cuts.bounds(setting.capacity_bytes))
-        self.funnel.remove("no cut fits the device memory", int(np.isinf(bounds).sum()))
-        late = np.isfinite(bounds) & (bounds > self.cutoff_s)
-        self.funnel.remove("cut bound passes the best plan", int(late.sum()))
-        good = np.flatnonzero(np.isfinite(bounds) & ~late)
-        return [(float(bounds[i]), kept[i : i + 1]) for i in good]
+        fits = best_comm(self.setting, rows).placeable("ep")
+        rows = self.funnel.keep("expert ranks fit the network", rows, fits)
+        return self._open(rows) if len(rows) else []
+
+    def _choices(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        choices = with_choices(self.space, rows, self.funnel)
+        return self._open(choices) if len(choices) else []
+
+    def _open(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        """Bounds of rows whose data sharding is open."""
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        return [(self._scaled(row_bounds(table, once=0.0)), rows)]
+
+    def _memory(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        """The same with the device memory, at the least any data sharding needs."""
+        out = []
+        for part, units in self._by_units(rows):
+            table = StageTable.of(self.setting, part, best_comm(self.setting, part))
+            bounds = Cuts.loosest(table, units).bounds(self.setting.capacity_bytes, tolerance=1e-3, once=0.0)
+            out.append((self._scaled(bounds), part))
+        return out
+
+    def _rows(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        rows = with_sharding(self.space, rows, self.funnel)
+        if not len(rows):
+            return []
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        return [(self._scaled(row_bounds(table)), rows)]
+
+    def _cuts(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        out = []
+        for part, units in self._by_units(rows):
+            table = StageTable.of(self.setting, part, best_comm(self.setting, part))
+            bounds = Cuts.of(table, units).bounds(self.setting.capacity_bytes)
+            out.append((self._scaled(bounds), part))
+        return out
+
+    def _by_units(self, rows: Rows) -> list[tuple[Rows, Units]]:
+        """Rows apart by chunks per stage: their stages are cut from different units."""
+        return [(rows[rows.vpp == v], Units.of(self.setting, int(v))) for v in np.unique(rows.vpp)]
+
+    def _plans(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        """Place each row and solve what survives; nothing is left to refine."""
+        for i in range(len(rows)):
+            self._place(rows[i : i + 1])
+        return []
 
     def _place(self, row: Rows) -> None:
-        """Every placement of one row, the dominated ones dropped, then solved in order of bound."""
+        """Splits over the levels, then orders on torus axes, then stages, in order of bound."""
         setting = self.setting
+        levels, units = setting.cluster.levels, Units.of(setting, int(row.vpp[0]))
         degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
-        placements = list(enumerate_placements(degrees, setting.cluster.levels))
-        self.funnel.enter("plans", len(placements))
-        if not placements:
-            self.funnel.remove("no placement holds all degrees", 1)
+        factors = joint_splits(degrees, tuple(level.size for level in levels))
+        count = len(factors["tp"])
+        self.funnel.enter("splits", count)
+        if not count:
+            self.funnel.remove("the degrees fit the network together", 1)
             return
+        rows = row[np.zeros(count, np.int64)]
+        groups = groups_of_splits(factors, rows.ep, rows.etp)
+        fits = np.flatnonzero(groups.ep.size == rows.ep)
+        self.funnel.remove("experts fill the innermost ranks", count - len(fits))
+        if not len(fits):
+            return
+        bounds = self._placed_bounds(rows[fits], PlacedComm(setting.network, groups[fits]), units)
+        key = visible(row)
+        for i in np.argsort(bounds, kind="stable"):
+            if not self._hopeful(key, float(bounds[i])):
+                self.funnel.remove(BEATEN, 1)
+                continue
+            placements = list(orders(factors, int(fits[i]), levels))
+            self.funnel.enter("plans", len(placements))
+            self._solve_orders(row, key, placements, units)
+
+    def _solve_orders(self, row: Rows, key: tuple[int, ...], placements: list[Placement], units: Units) -> None:
         rows = row[np.zeros(len(placements), np.int64)]
         groups = groups_of(placements, rows.ep, rows.etp)
-        fits = groups.ep.size == rows.ep
-        self.funnel.remove("experts do not fit the innermost ranks", int((~fits).sum()))
-        at = np.flatnonzero(fits)
-        if not len(at):
-            return
-        table = StageTable.of(setting, rows[at], PlacedComm(setting.network, groups[at]))
-        units = Units.of(setting, int(row.vpp[0]))
-        cuts = Cuts.of(table, units)
-        bounds = self.scaled(cuts.bounds(setting.capacity_bytes))
-        keep = _not_dominated(table)
-        self.funnel.remove("another placement is no slower in any part", int((~keep).sum()))
-        for i in sorted(np.flatnonzero(keep), key=lambda i: (bounds[i], i)):
-            if bounds[i] > self.cutoff_s:
-                self.funnel.remove("cut bound passes the best plan", 1)
-                continue
-            self._solve(row, placements[at[i]], groups[at[i : i + 1]], units, float(bounds[i]))
+        bounds = self._placed_bounds(rows, PlacedComm(self.setting.network, groups), units)
+        for i in np.argsort(bounds, kind="stable"):
+            if self._hopeful(key, float(bounds[i])):
+                comm = PlacedComm(self.setting.network, groups[i : i + 1])
+                self._solve(row, key, placements[i], comm, units, float(bounds[i]))
+            else:
+                self.funnel.remove(BEATEN, 1)
 
-    def _solve(self, row: Rows, placement: Placement, groups: Any, units: Units, bound_s: float) -> None:
+    def _placed_bounds(self, rows: Rows, comm: PlacedComm, units: Units) -> Array:
+        table = StageTable.of(self.setting, rows, comm)
+        return self._scaled(Cuts.of(table, units).bounds(self.setting.capacity_bytes))
+
+    def _hopeful(self, key: tuple[int, ...], bound_s: float) -> bool:
+        """Whether a plan of this visible kind with this bound may enter the list or improve its kind."""
+        if not bound_s < self.cutoff_s:
+            return False
+        known = self.best.get(key)
+        return known is None or bound_s < known.value_s - known.slack_s
+
+    def _solve(
+        self, row: Rows, key: tuple[int, ...], placement: Placement, comm: PlacedComm, units: Units, bound_s: float
+    ) -> None:
         setting = self.setting
-        table = StageTable.of(setting, row, PlacedComm(setting.network, groups))
-        cuts = Cuts.of(table, units)
+        cuts = Cuts.of(StageTable.of(setting, row, comm), units)
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        # Without a cutoff any cut will do as a start: twice the bound always holds the best cut of few units.
-        cutoff = self.cutoff_s / scale
-        result = self._best_cut(cuts, placement, cutoff)
+        result = self._best_cut(cuts, placement, self.cutoff_s / scale)
         self.solved += 1
+        self.funnel.enter("solved", 1)
         if result.status == "UNKNOWN":
             self.undecided.append(bound_s)
-        if not result.lengths:
-            return
         if result.status == "FEASIBLE":
             self.undecided.append(result.bound_s * scale)
-        size = int(len(setting.model.pattern) / len(units))
+        if not result.lengths:
+            return
+        size = setting.model.layers // len(units)
         found = Found(
             row, placement, tuple(n * size for n in result.lengths),
             result.value_s * scale, result.bound_s * scale, result.slack_s * scale,
         )  # fmt: skip
-        key = visible(row)
         if key not in self.best or found.value_s < self.best[key].value_s:
             self.best[key] = found
 
     def _best_cut(self, cuts: Cuts, placement: Placement, cutoff_s: float) -> CutResult:
-        """Solve one row below the cutoff; with none, double a trial cutoff until a cut is found."""
+        """Solve one candidate below the cutoff; while there is none, below a trial that grows until a cut is found."""
         setting, row = self.setting, cuts.table.rows
-        pools = self._pools(row, placement)
-        floor = float(cuts.least_slowest(setting.capacity_bytes)[0])
-        trial = cutoff_s
-        if not np.isfinite(trial):
-            trial = 1.05 * float(cuts.bounds(setting.capacity_bytes)[0])
-        most = float(cuts.total_s[0])
+        capacity, pools = setting.capacity_bytes, self._pools(row, placement)
+        floor, most = float(cuts.least_slowest(capacity)[0]), float(cuts.total_s[0])
+        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
+        trial = cutoff_s if np.isfinite(cutoff_s) else 1.02 * float(cuts.bounds(capacity)[0])
         while True:
-            spare = trial - float(cuts.total_s[0]) / float(row.vpp[0])
-            rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-            slowest = min(most, max(spare / rounds if rounds > 0 else most, floor)) * (1 + 1e-9)
-            # The slack that rounding may need on top of the slowest stage.
-            slowest *= 1 + 1e-6
-            entries = entries_of(cuts, slowest, setting.capacity_bytes)
-            result = solve_cut(
-                cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed
-            )
+            spare = trial - most / float(row.vpp[0])
+            # The margin is for what rounding hides; a share slower than this is on no plan within the cutoff.
+            slowest = min(most, max(spare / rounds if rounds > 0 else most, floor)) * (1 + 1e-6)
+            entries = entries_of(cuts, slowest, capacity)
+            result = solve_cut(cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed)
             if result.status != "INFEASIBLE" or np.isfinite(cutoff_s) or slowest >= most:
                 return result
-            trial *= 2.0
+            trial *= 1.5
 
     def _pools(self, row: Rows, placement: Placement) -> list[tuple[list[int], float]]:
-        """Stages that share a host and what they may keep there per device of a stage."""
+        """Stages that share a host, and what one device of each may keep there together."""
         cluster = self.setting.cluster
         if OFFLOADS[int(row.offload[0])] == "none" or cluster.host_memory_bytes is None:
             return []
@@ -243,42 +301,19 @@ class Search:
         return [(stages, cluster.host_memory_bytes * len(stages) / per_host) for stages in groups]
 
 
-def visible(row: Rows) -> tuple[Any, ...]:
-    """What must differ between two plans of the list."""
-    names = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
-    return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())
+_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
 
 
-def by_vpp(rows: Rows) -> list[Rows]:
-    """Rows apart by chunks per stage: their stages are cut from different units."""
-    return [rows[rows.vpp == v] for v in np.unique(rows.vpp)]
+def visible_columns(rows: Rows) -> Array:
+    """What must differ between two plans of the list, [R, columns]."""
+    return np.concatenate([np.stack([getattr(rows, n) for n in _VISIBLE], axis=1), rows.policies], axis=1)
 
 
-def _key(row: Rows) -> tuple[Any, ...]:
+def visible(row: Rows) -> tuple[int, ...]:
+    return tuple(visible_columns(row)[0].tolist())
+
+
+def _order(row: Rows) -> tuple[int, ...]:
     """A fixed order for equal values: fewer devices and simpler layouts first."""
     names = ("devices", "pp", "tp", "cp", "ep", "vpp", "zero", "offload", "dp_replicate", "micro_batch", "cp_kind")
     return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())
-
-
-def _not_dominated(table: StageTable) -> NDArray[np.bool_]:
-    """Placements of one row for which no other is at most as slow everywhere; the first of equals stays."""
-    stage = np.arange(int(table.rows.pp.max()))[None, :]
-    counts = np.broadcast_to(
-        np.array(table.setting.model.layers_by_kind, float) / table.rows.pp[0],
-        (len(table.rows), stage.shape[1], len(table.setting.model.kinds)),
-    )
-    once = table.once_s(stage, counts)
-    # One placement of a row differs from another only in rates, so a reduction that is slower for one stage size
-    # is slower for all sizes up to latency; the ends and a mean stage stand for them.
-    columns = np.concatenate([table.layer_s, table.ends_s(stage), once], axis=1)
-    keep = np.ones(len(columns), bool)
-    for i in range(len(columns)):
-        others = keep.copy()
-        others[i] = False
-        no_slower = (columns[others] <= columns[i]).all(axis=1)
-        strictly = (columns[others] < columns[i]).any(axis=1)
-        first = np.flatnonzero(others) < i
-        keep[i] = not (no_slower & (strictly | first)).any()
-    return keep
-
-

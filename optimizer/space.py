@@ -1,8 +1,10 @@
-"""The space of layouts, in three refinements, each listed only where the one before survives its bound.
+"""The space of layouts, in five refinements, each listed only where the one before survives its bound.
 
-    frame   dp, cp, tp, pp, vpp, micro-batch, sequences: what compute time depends on
-    row     + dp_replicate/dp_shard, ZeRO, ep, etp, cp_kind, recompute policy per layer kind, offload
-    plan    + placement; the solver adds layers per stage
+    frame   dp, cp, tp, pp, vpp, micro-batch, sequences
+    shape   + ep, etp, cp_kind: what the seconds of a layer depend on
+    choice  + recompute policy of each layer kind, offload
+    row     + dp split into dp_replicate and dp_shard, ZeRO level
+    plan    + placement; the solver adds the layers of each stage
 
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
 sp goes with tp unless asked otherwise (never slower, never larger); GPipe only if asked for (1F1B takes the
@@ -26,6 +28,8 @@ from meshwright.optimizer.funnel import Funnel
 
 Ints = NDArray[np.int64]
 _FRAME_NAMES = {"dp", "cp", "tp", "pp", "vpp", "micro_batch", "sequences", "devices", "micro_batches", "schedule", "sp"}
+_SHAPE_NAMES = {"ep", "etp", "cp_kind"}
+_ROW_NAMES = {"dp_replicate", "dp_shard", "zero"}  # recompute and offload are listed as allowed, never filtered
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def frames(space: Space, funnel: Funnel) -> Rows:
         parts.append(_micro_batches(sequences, dp_, tp_, cp_, pp_, vpp, funnel))
     rows = concatenate(parts)
     rows = _variants(space, rows)
-    return _filter(space, rows, funnel, frame_level=True)
+    return _filter(space, rows, funnel, _FRAME_NAMES)
 
 
 def _micro_batches(
@@ -115,40 +119,48 @@ def _variants(space: Space, rows: Rows) -> Rows:
     return rows
 
 
-def _filter(space: Space, rows: Rows, funnel: Funnel, frame_level: bool) -> Rows:
+def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> Rows:
     for rule in RULES:
         rows = funnel.keep(rule.name, rows, rule.holds(space.setting, rows))
     for wish in space.constraints:
-        if (wish.name in _FRAME_NAMES) == frame_level and wish.name not in ("offload", "recompute"):
+        if wish.name in decided:
             rows = funnel.keep(wish.text, rows, wish.holds(rows))
     return rows
 
 
-def expand(space: Space, frame: Rows, funnel: Funnel) -> Rows:
-    """Frames with data sharding, experts and kind of context parallelism; policies and offload still open."""
+def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
+    """Frames with expert parallelism and kind of context parallelism."""
     experts = [k.ffn.experts for k in space.setting.model.kinds if k.ffn.experts]
-    ep_choices = divisors(int(np.gcd.reduce(experts))) if experts else [1]
-    pieces = []
-    for dp in np.unique(frame.dp_replicate):
-        rows = frame[frame.dp_replicate == dp]
-        for shard, zero in _sharding(int(dp)):
-            part = rows.with_columns(
-                dp_replicate=rows.dp_replicate // shard,
-                dp_shard=np.full(len(rows), shard),
-                zero=np.full(len(rows), zero),
-            )
-            pieces.append(part[(zero > 0) == ((part.dp_shard * part.cp > 1) & (zero > 0))])
-    rows = concatenate(pieces)
-    rows = _cross(rows, "cp_kind", range(len(CP_KINDS)), lambda r, v: (v == 0) | (r.cp > 1))
-    rows = _cross(rows, "ep", ep_choices, lambda r, v: r.stage_devices % v == 0)
+    rows = _cross(frame, "cp_kind", range(len(CP_KINDS)), lambda r, v: (v == 0) | (r.cp > 1))
     if experts:
+        choices = divisors(int(np.gcd.reduce(experts)))
+        rows = _cross(rows, "ep", choices, lambda r, v: r.stage_devices % v == 0)
         inside = rows[rows.tp > 1]
         rows = concatenate([rows, inside.with_columns(etp=inside.tp)])
-    funnel.enter("rows", len(rows))
-    return _filter(space, rows, funnel, frame_level=False)
+    funnel.enter("shapes", len(rows))
+    return _filter(space, rows, funnel, _SHAPE_NAMES)
 
 
-def with_choices(space: Space, rows: Rows) -> Rows:
+def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
+    """Rows with every split of dp into dp_replicate and dp_shard and every ZeRO level."""
+    pieces = []
+    for dp in np.unique(rows.dp_replicate):
+        of_dp = rows[rows.dp_replicate == dp]
+        for shard, zero in _sharding(int(dp)):
+            part = of_dp if zero == 0 or shard > 1 else of_dp[of_dp.cp > 1]
+            pieces.append(
+                part.with_columns(
+                    dp_replicate=part.dp_replicate // shard,
+                    dp_shard=np.full(len(part), shard),
+                    zero=np.full(len(part), zero),
+                )
+            )
+    out = concatenate(pieces)
+    funnel.enter("rows", len(out))
+    return _filter(space, out, funnel, _ROW_NAMES)
+
+
+def with_choices(space: Space, rows: Rows, funnel: Funnel) -> Rows:
     """Rows crossed with every allowed policy of each kind and every offload class."""
     policies = space.policy_choices
     offloads = np.array(space.offloads, np.int64)
@@ -158,6 +170,7 @@ def with_choices(space: Space, rows: Rows) -> Rows:
         x.ravel()
         for x in np.meshgrid(np.arange(len(rows)), np.arange(len(policies)), offloads, indexing="ij")
     )
+    funnel.enter("choices", len(row))
     out = rows[row]
     return out.with_columns(policies=policies[policy], offload=offload)
 

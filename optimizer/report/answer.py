@@ -10,7 +10,7 @@ from meshwright.optimizer.report import words
 from meshwright.optimizer.report.page import Block, alarm, bullet, faint, headline, line, table, title
 from meshwright.optimizer.report.proof import certificate, funnel, next_best
 
-_BAR = 30
+_BAR = 28
 _NAMES = len("dp_replicate")
 
 
@@ -41,7 +41,7 @@ def question(inputs: dict[str, Any]) -> Iterator[Block]:
         f"{model['name']} ({words.size_of(model['params'])} parameters) on {cluster['name']}: {size}"
     )
     sequences = training["global_batch_tokens"] // training["seq_len"]
-    tolerance = f" within {training['batch_tolerance']:.3g}" if training["batch_tolerance"] else ""
+    tolerance = f" within {training['batch_tolerance']:.2%}" if training["batch_tolerance"] else ""
     yield line(
         f"batch {human_count(training['global_batch_tokens'])} tokens{tolerance} = {sequences:,} sequences of "
         f"{training['seq_len']:,}; {training['compute_dtype']}, {training['optimizer']}"
@@ -63,16 +63,16 @@ def _does_not_fit(plan: Priced) -> Iterator[Block]:
 
 
 def _layout(plan: Priced) -> Iterator[Block]:
-    layout, cluster, levels = plan.layout, plan.inputs["cluster"], plan.idle.levels
-    used = words.devices_and_chips(layout.devices, cluster)
-    yield title("Plan" if isinstance(plan, Plan) else "Layout", f"{used} used of {cluster['name']}")
+    layout, levels = plan.layout, plan.idle.levels
+    used = words.share_of(layout.devices, plan.inputs["cluster"])
+    yield title("Plan" if isinstance(plan, Plan) else "Layout", f"uses {used}")
     notes = {
         "tp": "norms split along the sequence (sp)" if layout.sp else "norms repeated (no sp)",
         "cp": layout.cp_kind,
         "dp_shard": f"ZeRO {layout.zero} shards {words.ZERO[layout.zero]}",
         "pp": f"{layout.schedule}" + (f", {layout.vpp} chunks a stage" if layout.vpp > 1 else ""),
     }
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, str(getattr(layout, name)), words.sits_on(layout, levels, name), notes.get(name, ""))
         for name in DIMENSIONS
         if getattr(layout, name) > 1
@@ -150,18 +150,11 @@ def _memory(plan: Priced) -> Iterator[Block]:
         f"{which}: {words.gib(need)} of {words.gib(e.capacity_bytes)} GiB usable ({need / e.capacity_bytes:.0%})",
     )
     parts = sorted(((p, b) for p, b in e.memory[stage].items() if b > 0), key=lambda item: -item[1])
-    rows = [
-        (part, words.gib(b), words.percent(b / e.capacity_bytes), _bar(b / e.capacity_bytes))
-        for part, b in parts
-    ]
-    left = e.capacity_bytes - need
+    whole, full = e.capacity_bytes, max(e.capacity_bytes, need)
+    rows = [(part, words.gib(b), words.percent(b / whole), _bar(b / full)) for part, b in parts]
+    left = whole - need
     rows.append(
-        (
-            "free" if left >= 0 else "SHORT",
-            words.gib(abs(left)),
-            words.percent(abs(left) / e.capacity_bytes),
-            "",
-        )
+        ("free" if left >= 0 else "SHORT", words.gib(abs(left)), words.percent(abs(left) / whole), "")
     )
     yield table(rows, "lrrl", header=("part", "GiB", "", ""))
     if len(e.memory) > 1:
@@ -175,8 +168,7 @@ def _idle(plan: Priced) -> Iterator[Block]:
     if plan.idle.devices == 0:
         yield title("Idle", "none: every device is used")
         return
-    of = words.devices_and_chips(cluster["devices"], cluster)
-    yield title("Idle", f"{words.devices_and_chips(plan.idle.devices, cluster)} of {of}")
+    yield title("Idle", words.share_of(plan.idle.devices, cluster))
     part = [f"{name} {used} of {size}" for name, used, size in plan.idle.levels if used != size]
     yield line(f"used: {', '.join(part)}")
     yield line(plan.idle.reason)

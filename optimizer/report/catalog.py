@@ -7,7 +7,7 @@ from meshwright.hardware.catalog import fabrics, known_clusters
 from meshwright.hardware.chip import Chip, Torus, load_chip
 from meshwright.hardware.fabric import load_fabric
 from meshwright.hardware.figures import Figure, Strict
-from meshwright.hardware.units import human_bytes, human_rate
+from meshwright.hardware.units import human_rate
 from meshwright.optimizer.report import words
 from meshwright.optimizer.report.page import Block, faint, headline, line, table, title
 
@@ -32,9 +32,10 @@ def _device(chip: Chip) -> dict[str, Any]:
 def chips_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
     """One line per chip; with `sources` also where each figure comes from."""
     yield headline("Chips, per device (what a program sees); rates one way, peaks dense")
-    header = ("chip", "devices", "bf16", "fp8", "memory", "HBM", "scale-up", "scale-out", "USD/chip-h")
-    yield table([_chip_row(load_chip(name)) for name in names], "lrrrrrlrr", header=header)
-    yield faint("devices: per chip. memory: usable where a source says, else nominal. price: on-demand list.")
+    header = ("chip", "devices", "bf16", "fp8", "memory", "HBM", "scale-up", "scale-out", "price")
+    units = ("", "a chip", "TFLOP/s", "TFLOP/s", "GiB", "GB/s", "", "GB/s", "USD/chip-h")
+    yield table([units, *(_chip_row(load_chip(name)) for name in names)], "lrrrrrlrr", header=header)
+    yield faint("memory: usable where a source says, else nominal. price: on-demand list. -: no source.")
     if sources:
         for name in names:
             yield title(name, load_chip(name).title)
@@ -49,17 +50,17 @@ def _chip_row(chip: Chip) -> tuple[str, ...]:
     if isinstance(up, Torus):
         links = f"{up.dims}D torus, {human_rate(up.per_link_one_way.si / chip.devices_per_chip)} a link"
     else:
-        links = f"{up.domain.count} x {human_rate(up.per_chip_one_way.si / chip.devices_per_chip)}"
+        links = f"{up.domain.count} joined at {human_rate(up.per_chip_one_way.si / chip.devices_per_chip)}"
     price = chip.price_usd_per_hour
     return (
         chip.name, str(chip.devices_per_chip), _peak(chip, "bf16"), _peak(chip, "fp8"),
-        human_bytes(chip.memory_bytes), human_rate(chip.hbm_bytes_per_s), links,
-        "-" if out is None else human_rate(out), "-" if price is None else f"{price:g}",
+        f"{chip.memory_bytes / 2**30:.2f}", f"{chip.hbm_bytes_per_s / 1e9:,.0f}", links,
+        "-" if out is None else f"{out / 1e9:g}", "-" if price is None else f"{price:.2f}",
     )  # fmt: skip
 
 
 def _peak(chip: Chip, dtype: str) -> str:
-    return human_rate(chip.peak_flop_per_s(dtype), "FLOP/s") if dtype in chip.peak else "-"
+    return f"{chip.peak_flop_per_s(dtype) / 1e12:,.0f}" if dtype in chip.peak else "-"
 
 
 def _figures(part: Strict, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -139,14 +140,18 @@ def models_data(names: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def models_page(names: Sequence[str]) -> Iterator[Block]:
+def models_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
+    """One line per model."""
     yield headline(f"{len(names)} built-in models; a config.json or its folder works too")
     rows = [
         (
             name, words.size_of(m["params"]),
             words.size_of(m["active_params"]) if m["active_params"] != m["params"] else "",
-            str(m["layers"]), str(m["hidden"]), m["model_type"], m["source"],
+            str(m["layers"]), str(m["hidden"]), m["model_type"], *([m["source"]] if sources else []),
         )
         for name, m in models_data(names).items()
     ]  # fmt: skip
-    yield table(rows, "lrrrrll", header=("name", "params", "active", "layers", "hidden", "type", "source"))
+    header = ("name", "params", "active", "layers", "hidden", "type", *(["source"] if sources else []))
+    yield table(rows, "lrrrrll"[: len(header)], header=header)
+    if not sources:
+        yield faint("--sources adds where each configuration comes from; --json prints all of it.")

@@ -21,13 +21,16 @@ def next_best(plan: Plan) -> Iterator[Block]:
     columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
     nominal = plan.certificate.value_s
     values = [nominal, *(r.value_s for r in plan.runner_ups)]
+    decimals = words.decimals_for(nominal)
     devices = len({layout.devices for layout in layouts}) > 1
     rows = []
     for number, (layout, cells, value) in enumerate(zip(layouts, shown, values, strict=True)):
         behind = "best" if number == 0 else f"+{value / nominal - 1:.2%}"
         own = [str(layout.devices)] if devices else []
-        rows.append((str(number + 1), words.seconds(value), behind, *own, *(cells[c] for c in columns)))
-    header = ("", "step", "", *(["devices"] if devices else []), *columns)
+        rows.append(
+            (str(number + 1), words.fixed(value, decimals), behind, *own, *(cells[c] for c in columns))
+        )
+    header = ("", "step, s", "", *(["devices"] if devices else []), *columns)
     yield title("Next best plans", "what differs from the best")
     yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
 
@@ -68,12 +71,10 @@ def funnel(entered: dict[str, int], removed: dict[str, int], solved: int | None 
 def infeasible(error: Infeasible) -> Iterator[Block]:
     """A proven no: why, by how much, the closest miss, and what fell to which rule."""
     yield alarm(f"INFEASIBLE (proven): {error.reason}")
-    if error.short_bytes:
-        yield line(
-            f"closest miss: {human_bytes(error.short_bytes)} short on each device of the heaviest stage"
-        )
     if error.layout is not None:
         cells = words.visible(error.layout, ())
-        yield title("Closest miss", f"{error.layout.devices:,} devices, {words.stages(error.layout)}")
-        yield table([[cells[name] for name in cells]], "l" * len(cells), header=tuple(cells))
+        short = f"{human_bytes(error.short_bytes or 0)} short on each device of the heaviest stage"
+        yield title("Closest miss", f"{words.plural(error.layout.devices, 'device')}; {short}")
+        yield table([tuple(cells.values())], "l" * len(cells), header=tuple(cells))
+        yield line(words.stages(error.layout))
     yield from funnel({}, error.removed)

@@ -9,7 +9,7 @@ from meshwright.costmodel.layout import DIMENSIONS, Layout
 
 # What each exposed part of a step is.
 PARTS = {
-    "compute": "matrix products, attention and elementwise work",
+    "compute": "products, attention, elementwise work",
     "recompute": "forward work repeated in the backward pass",
     "launch": "time the chip waits for the host to launch work",
     "tp": "tensor parallel gathers and scatters",
@@ -35,8 +35,8 @@ def seconds(value: float) -> str:
 
 
 def decimals_for(value: float) -> int:
-    """Decimals that give `value` four digits."""
-    return min(9, max(0, 3 - floor(log10(value)))) if value > 0 else 3
+    """Decimals that give `value` four digits, three at least."""
+    return min(9, max(3, 3 - floor(log10(value)))) if value > 0 else 3
 
 
 def fixed(value: float, decimals: int) -> str:
@@ -72,12 +72,25 @@ def devices_and_chips(devices: int, cluster: dict[str, Any]) -> str:
     per_chip = cluster["devices"] // cluster["chips"]
     if per_chip == 1:
         return plural(devices, "chip")
-    chips = f"{devices // per_chip:,}" if devices % per_chip == 0 else f"{devices / per_chip:,.1f}"
-    return f"{devices:,} devices ({chips} chips)"
+    return f"{devices:,} devices ({_chips(devices, per_chip)} chips)"
+
+
+def share_of(devices: int, cluster: dict[str, Any]) -> str:
+    """`16 of 512 chips`, `64 of 256 devices (32 of 128 chips)`."""
+    whole = cluster["devices"]
+    per_chip = whole // cluster["chips"]
+    if per_chip == 1:
+        return f"{devices:,} of {plural(whole, 'chip')}"
+    return f"{devices:,} of {whole:,} devices ({_chips(devices, per_chip)} of {cluster['chips']:,} chips)"
+
+
+def _chips(devices: int, per_chip: int) -> str:
+    """A plan may use one device of a chip."""
+    return f"{devices // per_chip:,}" if devices % per_chip == 0 else f"{devices / per_chip:,.1f}"
 
 
 def sits_on(layout: Layout, levels: Sequence[tuple[str, int, int]], dimension: str) -> str:
-    """Where a degree sits, inner level first: `nvlink 2 x ib400 64`, `x 4 of 16 (inner)`."""
+    """Where a degree sits, inner level first: `nvlink 2 * ib400 64`, `x 4 of 16 (inner)`."""
     found = []
     for (name, _, size), members in zip(levels, layout.placement, strict=False):
         names = [d for d, _ in members]
@@ -89,7 +102,7 @@ def sits_on(layout: Layout, levels: Sequence[tuple[str, int, int]], dimension: s
         if len(members) > 1:
             text += " (inner)" if at == 0 else " (outer)" if at == len(members) - 1 else " (middle)"
         found.append(text)
-    return " x ".join(found)
+    return " * ".join(found)
 
 
 def experts_sit_on(layout: Layout, levels: Sequence[tuple[str, int, int]]) -> str:
@@ -101,7 +114,7 @@ def experts_sit_on(layout: Layout, levels: Sequence[tuple[str, int, int]]) -> st
     groups = groups_of([layout.placement], np.array([layout.ep]), np.array([layout.etp]))
     factors = groups.ep.factors[0]
     pairs = zip(levels, factors, strict=True)
-    return " x ".join(
+    return " * ".join(
         f"{name} {f}" if f == size else f"{name} {f} of {size}" for (name, _, size), f in pairs if f > 1
     )
 
