@@ -113,7 +113,8 @@ def reduce_loads(network: Network, total_bytes: Array | float, factors: Array, s
     speedup = np.array(
         [level.all_reduce_speedup if isinstance(level, SwitchTier) else 1.0 for level in network.levels]
     )
-    return 2.0 * gather_loads(network, total_bytes, factors, strides) / speedup
+    loads: Array = 2.0 * gather_loads(network, total_bytes, factors, strides) / speedup
+    return loads
 
 
 def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
@@ -151,20 +152,23 @@ def send_loads(network: Network, sent_bytes: Array | float, factors: Array, stri
 
 def duration(loads: Array) -> Array:
     """Seconds of one collective alone: its slowest level."""
-    return np.max(loads, axis=-1)
+    slowest: Array = np.max(loads, axis=-1)
+    return slowest
 
 
 def _torus_gather_s(network: Network, share: Array, factors: Array, strides: Array) -> Array:
     """Transfer over all axes at once, never less than the hops."""
     rate = sum(axis_rate(network, i, factors, strides) for i in network.torus)
-    hops = 0.0
+    hops: Array | float = 0.0
     for index in network.torus:
         axis = network.levels[index]
         assert isinstance(axis, TorusAxis)
         factor, stride = factors[..., index], strides[..., index]
         ring = axis.wraps & (factor * stride == axis.size)
         hops = hops + axis.hop_s * stride * np.where(ring, factor / 2.0, factor - 1.0) * (factor > 1)
-    seconds = np.divide(share, rate, out=np.zeros(np.broadcast_shapes(share.shape, np.shape(rate))), where=rate > 0)
+    seconds = np.divide(
+        share, rate, out=np.zeros(np.broadcast_shapes(share.shape, np.shape(rate))), where=rate > 0
+    )
     return np.maximum(seconds, hops)
 
 

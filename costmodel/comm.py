@@ -28,6 +28,7 @@ class Comm(Protocol):
     def reduce(self, group: str, total_bytes: Bytes) -> Array: ...
     def all_to_all(self, group: str, sent_bytes: Bytes) -> Array: ...
     def send(self, group: str, sent_bytes: Bytes) -> Array: ...
+    def __getitem__(self, rows: Any) -> "Comm": ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class PlacedComm:
 
     network: Network
     groups: Groups
+
+    def __getitem__(self, rows: Any) -> "PlacedComm":
+        return PlacedComm(self.network, self.groups[rows])
 
     def gather(self, group: str, total_bytes: Bytes) -> Array:
         return self._loads(collectives.gather_loads, group, total_bytes)
@@ -58,7 +62,7 @@ class PlacedComm:
         loads = formula(self.network, sizes, factors, strides)
         # A row that sends nothing pays no latency. Of several stages all take part in what any of them sends,
         # so that a stage's seconds are convex in its layers (a jump at zero would not be).
-        sends = sizes > 0 if sizes.ndim < 2 else (sizes > 0).any(axis=1, keepdims=True)
+        sends = np.asarray(sizes > 0 if sizes.ndim < 2 else (sizes > 0).any(axis=1, keepdims=True))
         return loads * sends[..., None]
 
 
@@ -75,6 +79,9 @@ class BestComm:
     degrees: dict[str, Array]
     cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     _codes: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+
+    def __getitem__(self, rows: Any) -> "BestComm":
+        return BestComm(self.network, {g: d[rows] for g, d in self.degrees.items()}, self.cache)
 
     def gather(self, group: str, total_bytes: Bytes) -> Array:
         return self._loads(collectives.gather_loads, group, total_bytes)
@@ -113,7 +120,9 @@ class BestComm:
         """Least seconds per byte and least latency over all splits of the degree."""
         key = (formula.__name__, degree)
         if key not in self.cache:
-            factors = np.array(splits(degree, self.network.sizes), np.int64).reshape(-1, len(self.network.levels))
+            factors = np.array(splits(degree, self.network.sizes), np.int64).reshape(
+                -1, len(self.network.levels)
+            )
             if len(factors) == 0:
                 return np.inf, np.inf
             strides = np.ones_like(factors)

@@ -54,13 +54,13 @@ def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm)
     compute = kind.forward[of] + backward
     idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
     spec = setting.model.kinds[kind_index]
-    loads = {
+    found = {
         "tp": _tp_loads(setting, spec, shapes.shape, policy, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, policy, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, policy, comm),
         "fsdp": _fsdp_loads(setting, shapes.params[kind_index], rows, comm),
     }
-    loads = {c: load for c, load in loads.items() if load is not None}
+    loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
     if "cp" in share:
         # Only the ring overlaps with the attention it feeds; the other kinds stand before or after the kernel.
@@ -68,13 +68,15 @@ def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm)
         share["cp"] = np.where(rows.cp_kind == RING, share["cp"], blocking)
     parts = {"compute": compute, "recompute": repeated, "launch": idle}
     parts |= exposed(setting, compute + repeated, loads, share)
-    wait = _offload_s(setting, shapes.saved(kind_index), rows, sum(parts.values()))
+    wait = _offload_s(setting, shapes.saved(kind_index), rows, sum(parts.values(), np.zeros(len(rows))))
     if wait is not None:
         parts["offload"] = wait
     return Seconds(parts, backward)
 
 
-def exposed(setting: Setting, window: Array, loads: dict[str, Array], share: dict[str, Array]) -> dict[str, Array]:
+def exposed(
+    setting: Setting, window: Array, loads: dict[str, Array], share: dict[str, Array]
+) -> dict[str, Array]:
     """Exposed seconds of each class when all overlap with `window` seconds of compute."""
     if not loads:
         return {}
@@ -82,7 +84,7 @@ def exposed(setting: Setting, window: Array, loads: dict[str, Array], share: dic
     if setting.streams == "shared":
         hidden = sum(share[c] * comm[c] for c in comm)
     else:
-        hidden = duration(sum(share[c][..., None] * loads[c] for c in comm))
+        hidden = duration(sum((share[c][..., None] * loads[c] for c in comm), np.zeros(1)))
     want = sum(share[c] * comm[c] for c in comm)
     excess = np.maximum(hidden - window, 0.0)
     spill = np.divide(excess, want, out=np.zeros_like(excess * want), where=want > 0)
@@ -203,4 +205,5 @@ def hop_seconds(setting: Setting, shapes: Shapes, comm: Comm, window: Array) -> 
     size = np.where(rows.pp > 1, BF16 * shape.tokens / shape.spread * setting.model.hidden, 0.0)
     once = duration(comm.send("pp", size))
     share, both = setting.rates.hideable["pp"], 2.0 * rows.vpp * once
-    return (1.0 - share) * both + np.maximum(share * both - window, 0.0)
+    wait: Array = (1.0 - share) * both + np.maximum(share * both - window, 0.0)
+    return wait

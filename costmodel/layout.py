@@ -169,7 +169,18 @@ def parse_layout(text: str) -> Layout:
     """
     pairs = _pairs(text)
     values: dict[str, Any] = {}
-    known = {*_DEGREES, "dp", "zero", "cp_kind", "sp", "schedule", "sequences", "recompute", "offload", "layers"}
+    known = {
+        *_DEGREES,
+        "dp",
+        "zero",
+        "cp_kind",
+        "sp",
+        "schedule",
+        "sequences",
+        "recompute",
+        "offload",
+        "layers",
+    }
     for name, word in pairs.items():
         if name not in known:
             raise UnknownNameError("layout key", name, known)
@@ -192,7 +203,9 @@ def _pairs(text: str) -> dict[str, str]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*([\w/+]+)\s*", part)
         if match is None:
-            raise LayoutError(f"cannot read {part.strip()[:40]!r} in the layout; write name=value, like tp=8,pp=4")
+            raise LayoutError(
+                f"cannot read {part.strip()[:40]!r} in the layout; write name=value, like tp=8,pp=4"
+            )
         if match[1] in pairs:
             raise LayoutError(f"layout gives {match[1]} twice; give it once")
         pairs[match[1]] = match[2]

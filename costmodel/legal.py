@@ -30,9 +30,7 @@ class Rule:
 def pattern_period(pattern: tuple[int, ...]) -> int:
     """Least number of layers after which the order of layer kinds repeats."""
     length = len(pattern)
-    return next(
-        p for p in range(1, length + 1) if length % p == 0 and pattern == pattern[:p] * (length // p)
-    )
+    return next(p for p in range(1, length + 1) if length % p == 0 and pattern == pattern[:p] * (length // p))
 
 
 def chunk_unit(setting: Setting, vpp: int) -> int:
@@ -62,8 +60,9 @@ def _tp_cuts_widths(setting: Setting, rows: Rows) -> Bools:
 def _experts(setting: Setting, rows: Rows) -> Bools:
     experts = {k.ffn.experts for k in setting.model.kinds if k.ffn.experts}
     if not experts:
-        return (rows.ep == 1) & (rows.etp == 1)
-    ok = rows.stage_devices % (rows.ep * rows.etp) == 0
+        dense: Bools = (rows.ep == 1) & (rows.etp == 1)
+        return dense
+    ok: Bools = rows.stage_devices % (rows.ep * rows.etp) == 0
     for count in experts:
         ok &= count % rows.ep == 0
     return ok
@@ -72,7 +71,8 @@ def _experts(setting: Setting, rows: Rows) -> Bools:
 def _sequence_cut(setting: Setting, rows: Rows) -> Bools:
     # Causal balance deals each rank one early and one late chunk, so a rank takes two.
     pieces = np.where(rows.cp > 1, 2 * rows.cp, 1) * np.where(rows.sp > 0, rows.tp, 1)
-    return setting.training.seq_len % pieces == 0
+    holds: Bools = setting.training.seq_len % pieces == 0
+    return holds
 
 
 def _cp_heads(setting: Setting, rows: Rows) -> Bools:
@@ -80,74 +80,93 @@ def _cp_heads(setting: Setting, rows: Rows) -> Bools:
     for heads, kv in _heads(setting):
         ways = rows.tp * rows.cp
         ok &= (heads % ways == 0) & (kv % ways == 0)
-    return ok | (rows.cp == 1) | (rows.cp_kind != CP_KINDS.index("all_to_all"))
+    holds: Bools = ok | (rows.cp == 1) | (rows.cp_kind != CP_KINDS.index("all_to_all"))
+    return holds
 
 
 def _whole_micro_batches(setting: Setting, rows: Rows) -> Bools:
-    return rows.sequences % (rows.dp * rows.micro_batch) == 0
+    holds: Bools = rows.sequences % (rows.dp * rows.micro_batch) == 0
+    return holds
 
 
 def _enough_layers(setting: Setting, rows: Rows) -> Bools:
-    return rows.pp * rows.vpp <= setting.model.layers
+    holds: Bools = rows.pp * rows.vpp <= setting.model.layers
+    return holds
 
 
 def _chunks(setting: Setting, rows: Rows) -> Bools:
     unit = rows.vpp * pattern_period(setting.model.pattern)
     even = (setting.model.layers % unit == 0) & (setting.model.layers // unit >= rows.pp)
-    return (rows.vpp == 1) | even
+    holds: Bools = (rows.vpp == 1) | even
+    return holds
 
 
 def _interleaved_rounds(setting: Setting, rows: Rows) -> Bools:
-    return (rows.vpp == 1) | (rows.micro_batches % rows.pp == 0)
+    holds: Bools = (rows.vpp == 1) | (rows.micro_batches % rows.pp == 0)
+    return holds
 
 
 def _devices(setting: Setting, rows: Rows) -> Bools:
-    return rows.devices <= setting.cluster.devices
+    holds: Bools = rows.devices <= setting.cluster.devices
+    return holds
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "uses at most the devices there are",
         _devices,
-        lambda s, x: f"the layout uses {x.devices} devices, {s.cluster.name} has {s.cluster.devices}; "
-        "lower a degree",
+        lambda s, x: (
+            f"the layout uses {x.devices} devices, {s.cluster.name} has {s.cluster.devices}; lower a degree"
+        ),
     ),
     Rule(
         "tp divides the heads",
         _tp_cuts_heads,
-        lambda s, x: f"tp={x.tp} does not divide the model's heads "
-        f"({', '.join(f'{h} heads, {k} kv heads' for h, k in sorted(set(_heads(s))))}); use a common divisor",
+        lambda s, x: (
+            f"tp={x.tp} does not divide the model's heads "
+            f"({', '.join(f'{h} heads, {k} kv heads' for h, k in sorted(set(_heads(s))))}); use a common divisor"
+        ),
     ),
     Rule(
         "tp divides the feed-forward width",
         _tp_cuts_widths,
-        lambda s, x: f"tp={x.tp} (etp={x.etp}) does not divide the feed-forward widths "
-        f"({', '.join(sorted({str(k.ffn.width or k.ffn.expert_width) for k in s.model.kinds}))}); use a divisor",
+        lambda s, x: (
+            f"tp={x.tp} (etp={x.etp}) does not divide the feed-forward widths "
+            f"({', '.join(sorted({str(k.ffn.width or k.ffn.expert_width) for k in s.model.kinds}))}); use a divisor"
+        ),
     ),
     Rule(
         "ep divides the experts and the stage",
         _experts,
-        lambda s, x: f"ep={x.ep}, etp={x.etp}: ep must divide the model's "
-        f"{max(k.ffn.experts for k in s.model.kinds)} experts and ep*etp the {x.stage_devices} devices of a stage; "
-        "use such a divisor (1 for a dense model)",
+        lambda s, x: (
+            f"ep={x.ep}, etp={x.etp}: ep must divide the model's "
+            f"{max(k.ffn.experts for k in s.model.kinds)} experts and ep*etp the {x.stage_devices} devices of a stage; "
+            "use such a divisor (1 for a dense model)"
+        ),
     ),
     Rule(
         "cp and tp divide the sequence",
         _sequence_cut,
-        lambda s, x: f"seq_len {s.training.seq_len} is not a multiple of 2*cp (cp={x.cp}) times tp={x.tp}; "
-        "use degrees that divide it",
+        lambda s, x: (
+            f"seq_len {s.training.seq_len} is not a multiple of 2*cp (cp={x.cp}) times tp={x.tp}; "
+            "use degrees that divide it"
+        ),
     ),
     Rule(
         "all_to_all cuts the heads over cp too",
         _cp_heads,
-        lambda s, x: f"cp_kind=all_to_all needs tp*cp={x.tp * x.cp} to divide heads and kv heads "
-        f"({', '.join(f'{h} and {k}' for h, k in sorted(set(_heads(s))))}); use ring or all_gather",
+        lambda s, x: (
+            f"cp_kind=all_to_all needs tp*cp={x.tp * x.cp} to divide heads and kv heads "
+            f"({', '.join(f'{h} and {k}' for h, k in sorted(set(_heads(s))))}); use ring or all_gather"
+        ),
     ),
     Rule(
         "the batch is whole micro-batches",
         _whole_micro_batches,
-        lambda s, x: f"a batch of {x.sequences or s.training.sequences} sequences is not a multiple of "
-        f"dp*micro_batch = {x.dp}*{x.micro_batch}; change one of them",
+        lambda s, x: (
+            f"a batch of {x.sequences or s.training.sequences} sequences is not a multiple of "
+            f"dp*micro_batch = {x.dp}*{x.micro_batch}; change one of them"
+        ),
     ),
     Rule(
         "every chunk has a layer",
@@ -157,14 +176,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "interleaved chunks are equal within a stage",
         _chunks,
-        lambda s, x: f"vpp={x.vpp} needs the {s.model.layers} layers to be a multiple of vpp times the "
-        f"pattern's period {pattern_period(s.model.pattern)}, with one such group a stage; use vpp=1",
+        lambda s, x: (
+            f"vpp={x.vpp} needs the {s.model.layers} layers to be a multiple of vpp times the "
+            f"pattern's period {pattern_period(s.model.pattern)}, with one such group a stage; use vpp=1"
+        ),
     ),
     Rule(
         "interleaving runs whole rounds of pp micro-batches",
         _interleaved_rounds,
-        lambda s, x: f"vpp={x.vpp} needs the number of micro-batches to be a multiple of pp={x.pp}; "
-        "change micro_batch or use vpp=1",
+        lambda s, x: (
+            f"vpp={x.vpp} needs the number of micro-batches to be a multiple of pp={x.pp}; "
+            "change micro_batch or use vpp=1"
+        ),
     ),
 )
 
@@ -212,5 +235,3 @@ def offload_refusal(setting: Setting, offload: str) -> str | None:
             "(field cpu_update_params_per_s); say it with --cpu-update '1 Gparam/s', or use offload=activations"
         )
     return None
-
-

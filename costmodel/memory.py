@@ -109,7 +109,8 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
     fw = setting.framework
     whole = 0.0 if fw.shards_vectors else vectors
     opt, grad, par = (
-        (plain - whole) / z + whole + routed / ze for z, ze in zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
+        (plain - whole) / z + whole + routed / ze
+        for z, ze in zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
     )
     grad_bytes = fw.grad_bytes + np.where(rows.micro_batches > 1, fw.accum_bytes, 0)
     return {
@@ -130,7 +131,13 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
         again = np.maximum(fused - shapes.saved(index), 0.0)
         own = fused + np.where(repeats[rows.policies[:, index]], again, 0.0)
         a = kind.attention
-        kv = BF16 * shape.tokens * a.kv_heads / np.minimum(shape.tp, a.kv_heads) * (a.qk_head_dim + a.v_head_dim)
+        kv = (
+            BF16
+            * shape.tokens
+            * a.kv_heads
+            / np.minimum(shape.tp, a.kv_heads)
+            * (a.qk_head_dim + a.v_head_dim)
+        )
         gathered = rows.cp_kind == CP_KINDS.index("all_gather")
         own = own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))
         heaviest = np.maximum(heaviest, own)
@@ -142,7 +149,8 @@ def _gathers(setting: Setting, shapes: Shapes) -> Array:
     rows = shapes.rows
     heaviest = np.max([plain + routed for plain, routed in shapes.params], axis=0)
     copies = np.where(rows.zero == 3, setting.framework.gather_depth * BF16, 0)
-    return heaviest * (copies + np.where(rows.zero >= 2, setting.framework.grad_bytes, 0))
+    held: Array = heaviest * (copies + np.where(rows.zero >= 2, setting.framework.grad_bytes, 0))
+    return held
 
 
 def _loss(setting: Setting, shapes: Shapes) -> Array:
@@ -152,4 +160,5 @@ def _loss(setting: Setting, shapes: Shapes) -> Array:
     per_logit = fw.logits_bytes + np.where(rows.tp > 1, fw.logits_tp_bytes, 0)
     logits = per_logit * shape.tokens * head.params / setting.model.hidden / rows.tp
     gathered = np.where(rows.zero == 3, 2 * BF16 * head.params / rows.tp, 0.0)
-    return logits + gathered + fw.loss_width_bytes * shape.tokens * setting.model.hidden
+    held: Array = logits + gathered + fw.loss_width_bytes * shape.tokens * setting.model.hidden
+    return held

@@ -120,7 +120,9 @@ def head_s(setting: Setting, shape: Shape) -> Array:
     rates, head = setting.rates, setting.model.head_matrix
     width, vocab = setting.model.hidden, head.params / setting.model.hidden / shape.tp
     traffic = rates.elementwise * 2 * setting.framework.logits_bytes * shape.tokens * vocab
-    return product_s(rates, shape.tokens, width, vocab, rates.head_flop_per_s) + traffic / rates.hbm_bytes_per_s
+    return (
+        product_s(rates, shape.tokens, width, vocab, rates.head_flop_per_s) + traffic / rates.hbm_bytes_per_s
+    )
 
 
 def embedding_s(setting: Setting, shape: Shape) -> Array:

@@ -33,7 +33,8 @@ class Group:
 
     @property
     def size(self) -> Ints:
-        return np.prod(self.factors, axis=-1)
+        size: Ints = np.prod(self.factors, axis=-1)
+        return size
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,27 @@ def groups_of(placements: Sequence[Placement], ep: Ints, etp: Ints) -> Groups:
     Expert ranks fill the stage from its innermost level outwards; with etp = tp the tp ranks are inside an
     expert and ep fills the rest.
     """
-    rows, levels = len(placements), len(placements[0])
-    factors = {d: np.ones((rows, levels), np.int64) for d in DIMENSIONS}
-    strides = {d: np.ones((rows, levels), np.int64) for d in DIMENSIONS}
+    factors = np.ones((len(placements), len(DIMENSIONS), len(placements[0])), np.int64)
+    strides = np.ones_like(factors)
     for row, placement in enumerate(placements):
         for level, members in enumerate(placement):
             inside = 1
             for name, factor in members:
-                factors[name][row, level] = factor
-                strides[name][row, level] = inside
+                factors[row, DIMENSIONS.index(name), level] = factor
+                strides[row, DIMENSIONS.index(name), level] = inside
                 inside *= factor
-    return _assemble(factors, strides, ep, etp)
+    return groups_of_arrays(factors, strides, ep, etp)
+
+
+def groups_of_arrays(factors: Ints, strides: Ints, ep: Ints, etp: Ints) -> Groups:
+    """Communicators from factors and strides of every dimension, [rows, dimensions, levels]."""
+    named = {d: (factors[:, i], strides[:, i]) for i, d in enumerate(DIMENSIONS)}
+    return _assemble({d: f for d, (f, _) in named.items()}, {d: s for d, (_, s) in named.items()}, ep, etp)
+
+
+def groups_of_splits(factors: Ints, ep: Ints, etp: Ints) -> Groups:
+    """Communicators as if each dimension were innermost on every axis: no order within the splits is faster."""
+    return groups_of_arrays(factors, np.ones_like(factors), ep, etp)
 
 
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
@@ -142,29 +153,45 @@ def joint_splits(degrees: dict[str, int], sizes: tuple[int, ...]) -> dict[str, I
     return out
 
 
-def groups_of_splits(factors: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
-    """Communicators as if each dimension were innermost on every axis: no order within the splits is faster."""
-    one = np.ones_like(factors["tp"])
-    return _assemble(factors, dict.fromkeys(DIMENSIONS, one), ep, etp)
+def nestings(factors: Ints, levels: tuple[Level, ...]) -> Iterator[Ints]:
+    """Strides of every order of one joint split, [dimensions, levels] each: all orders on torus axes.
 
-
-def orders(factors: dict[str, Ints], row: int, levels: tuple[Level, ...]) -> Iterator[Placement]:
-    """Every placement of one joint split: all orders on torus axes, the usual one inside a tier.
-
-    The order inside a switched tier changes no rate.
+    The order inside a switched tier changes no rate; the usual one is given there.
     """
     per_level = []
     for index, level in enumerate(levels):
-        members = [(d, int(factors[d][row, index])) for d in DIMENSIONS if factors[d][row, index] > 1]
-        per_level.append(list(permutations(members)) if isinstance(level, TorusAxis) else [tuple(members)])
-    return (tuple(choice) for choice in product(*per_level))
+        present = [i for i in range(len(DIMENSIONS)) if factors[i, index] > 1]
+        choices = permutations(present) if isinstance(level, TorusAxis) else (tuple(present),)
+        per_level.append([_strides(factors[:, index], order) for order in choices])
+    for columns in product(*per_level):
+        yield np.stack(columns, axis=1)
+
+
+def _strides(factors: Ints, order: tuple[int, ...]) -> Ints:
+    out = np.ones(len(factors), np.int64)
+    inside = 1
+    for i in order:
+        out[i] = inside
+        inside *= int(factors[i])
+    return out
+
+
+def placement_of(factors: Ints, strides: Ints) -> Placement:
+    """The placement with these factors and strides, [dimensions, levels] each."""
+    out = []
+    for level in range(factors.shape[1]):
+        members = [(int(strides[i, level]), d, int(factors[i, level])) for i, d in enumerate(DIMENSIONS)]
+        out.append(tuple((d, f) for _, d, f in sorted(m for m in members if m[2] > 1)))
+    return tuple(out)
 
 
 def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> Iterator[Placement]:
     """Every placement of the degrees: all splits over the levels, and on torus axes all orders."""
-    factors = joint_splits(degrees, tuple(level.size for level in levels))
-    for row in range(len(factors["tp"])):
-        yield from orders(factors, row, levels)
+    split = joint_splits(degrees, tuple(level.size for level in levels))
+    factors = np.stack([split[d] for d in DIMENSIONS], axis=1)
+    for row in factors:
+        for strides in nestings(row, levels):
+            yield placement_of(row, strides)
 
 
 @cache
@@ -195,11 +222,15 @@ def check_placement(layout: Layout, levels: tuple[Level, ...]) -> None:
         used = 1
         for name, factor in members:
             if name not in product or factor < 1:
-                raise LayoutError(f"placement puts {name}={factor} on {level.name}; dimensions are {', '.join(product)}")
+                raise LayoutError(
+                    f"placement puts {name}={factor} on {level.name}; dimensions are {', '.join(product)}"
+                )
             product[name] *= factor
             used *= factor
         if used > level.size:
             raise LayoutError(f"placement uses {used} of the {level.size} on level {level.name}")
     for name, value in product.items():
         if value != getattr(layout, name):
-            raise LayoutError(f"placement multiplies {name} to {value}, the layout says {getattr(layout, name)}")
+            raise LayoutError(
+                f"placement multiplies {name} to {value}, the layout says {getattr(layout, name)}"
+            )

@@ -66,8 +66,7 @@ def policies_of(framework: Framework) -> tuple[Policy, ...]:
 def saved_by_policy(framework: Framework, kind: LayerKind, shape: Shape) -> Array:
     """Bytes saved per layer and micro-batch under each policy, shape [policies, R]."""
     tensors = saved_bytes(kind, shape)
-    fused = sum(tensors.values())
-    tensors = tensors | {"unfused": (framework.unfused_factor - 1.0) * fused}
+    tensors["unfused"] = (framework.unfused_factor - 1.0) * np.sum(list(tensors.values()), axis=0)
     return np.array(
         [sum(b for name, b in tensors.items() if name not in p.dropped) for p in policies_of(framework)]
     )

@@ -61,7 +61,18 @@ class Rows:
 
         direct: Mapping[str, Ints] = {
             name: column(lambda x, name=name: getattr(x, name))
-            for name in ("dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
+            for name in (
+                "dp_replicate",
+                "dp_shard",
+                "zero",
+                "cp",
+                "tp",
+                "pp",
+                "vpp",
+                "ep",
+                "etp",
+                "micro_batch",
+            )
         }
         return Rows(
             **direct,
@@ -69,7 +80,9 @@ class Rows:
             sp=column(lambda x: int(x.sp)),
             gpipe=column(lambda x: int(x.schedule == "gpipe")),
             sequences=column(lambda x: x.sequences or setting.training.sequences),
-            policies=np.array([[POLICIES.index(x.policy(k)) for k in range(kinds)] for x in layouts], np.int64),
+            policies=np.array(
+                [[POLICIES.index(x.policy(k)) for k in range(kinds)] for x in layouts], np.int64
+            ),
             offload=column(lambda x: OFFLOADS.index(x.offload)),
         )
 

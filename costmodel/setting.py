@@ -105,7 +105,7 @@ class Rates:
             matmul = eff.matmul * eff.low_precision_kept(setting.training.compute_dtype)
             attention = eff.attention
         if setting.overlap == "calibrated":
-            hideable = {c: eff.overlap[c] for c in COMM_CLASSES}
+            hideable = {str(c): share for c, share in eff.overlap.items()}
         else:
             hideable = dict.fromkeys(COMM_CLASSES, 1.0 if setting.overlap == "full" else 0.0)
         return Rates(
@@ -148,5 +148,11 @@ def setting(
     chip = cluster.chip
     chip.peak_flop_per_s(training.compute_dtype)
     return Setting(
-        model, cluster, training, load_efficiency(efficiency, chip), load_framework(framework), overlap, streams
+        model,
+        cluster,
+        training,
+        load_efficiency(efficiency, chip),
+        load_framework(framework),
+        overlap,
+        streams,
     )

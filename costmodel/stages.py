@@ -59,6 +59,10 @@ class StageTable:
         hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
         return StageTable(setting, shapes, comm, layers, first, last, hop)
 
+    def __getitem__(self, index: Any) -> "StageTable":
+        """The table of some of the rows."""
+        return StageTable.of(self.setting, self.rows[index], self.comm[index])
+
     @property
     def rows(self) -> Rows:
         return self.shapes.rows
@@ -80,14 +84,16 @@ class StageTable:
     def ends_s(self, stage: Array) -> Array:
         """Seconds per micro-batch of a stage beside its layers, [R, S]."""
         at_first, at_last = self._ends(stage)
-        return self.hop_s[:, None] + at_first * self.first.total[:, None] + at_last * self.last.total[:, None]
+        ends: Array = at_first * self.first.total[:, None] + at_last * self.last.total[:, None]
+        return self.hop_s[:, None] + ends
 
     def ends_bytes(self, stage: Array) -> Array:
         """Bytes of a stage beside its layers and their saved activations, [R, S]."""
         at_first, at_last = self._ends(stage)
-        first = sum(self.memory.first[p] for p in STATE_PARTS)
-        last = sum(self.memory.last[p] for p in STATE_PARTS)
-        return at_first * first[:, None] + at_last * last[:, None] + self.transient_bytes(stage)
+        first = np.sum([self.memory.first[p] for p in STATE_PARTS], axis=0)
+        last = np.sum([self.memory.last[p] for p in STATE_PARTS], axis=0)
+        ends: Array = at_first * first[:, None] + at_last * last[:, None]
+        return ends + self.transient_bytes(stage)
 
     def transient_bytes(self, stage: Array) -> Array:
         """Bytes of a stage that are neither state nor saved activations, [R, S]."""
@@ -96,14 +102,16 @@ class StageTable:
 
     def stage_s(self, stage: Array, counts: Array) -> Array:
         """Seconds per micro-batch of stages with `counts` layers of each kind, [R, S] from [R, S, K]."""
-        return self.ends_s(stage) + np.einsum("rsk,rk->rs", counts, self.layer_s)
+        layers: Array = np.einsum("rsk,rk->rs", counts, self.layer_s)
+        return self.ends_s(stage) + layers
 
     def stage_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes of stages on one device, [R, S]."""
         held = in_flight(self.rows, stage)
         state = np.einsum("rsk,rk->rs", counts, self.state_bytes)
         saved = np.einsum("rsk,rk->rs", counts, self.memory.saved)
-        return self.ends_bytes(stage) + state + held * saved
+        layers: Array = state + held * saved
+        return self.ends_bytes(stage) + layers
 
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
@@ -128,7 +136,8 @@ class StageTable:
         mem = self.memory
         ends = at_first * mem.host_first[:, None] + at_last * mem.host_last[:, None]
         saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, mem.host_saved)
-        return ends + saved + np.einsum("rsk,rk->rs", counts, mem.host_state)
+        held: Array = ends + saved + np.einsum("rsk,rk->rs", counts, mem.host_state)
+        return held
 
     def once_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Exposed seconds of a stage once per step: gradient reduction `dp`, `optimizer`; [R, S] each."""

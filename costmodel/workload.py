@@ -59,7 +59,9 @@ class Training:
         if not (math.isfinite(self.batch_tolerance) and 0 <= self.batch_tolerance <= 0.5):
             raise WorkloadError(f"batch tolerance {self.batch_tolerance:g} is outside 0 to 0.5 (0% to 50%)")
         if not (math.isfinite(self.moe_imbalance) and 1 <= self.moe_imbalance <= 100):
-            raise WorkloadError(f"moe_imbalance {self.moe_imbalance:g} is outside 1 to 100 (fullest over mean)")
+            raise WorkloadError(
+                f"moe_imbalance {self.moe_imbalance:g} is outside 1 to 100 (fullest over mean)"
+            )
         if self.optimizer not in OPTIMIZER_STATE_BYTES:
             known = ", ".join(OPTIMIZER_STATE_BYTES)
             raise WorkloadError(f"unknown optimizer {self.optimizer!r}; known: {known}")

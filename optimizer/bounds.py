@@ -11,8 +11,9 @@ Nothing assumes even stages. A greedy stage that reaches as far as T and memory 
 because times and bytes grow with every unit and what is left only shrinks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,16 @@ class Units:
 
     Attributes:
         prefix: layers of each kind in the first u units, [units + 1, kinds].
-        alike: every unit holds the same layers.
+        runs: first unit of every run of equal units, and the end.
     """
 
     prefix: Array
-    alike: bool
+    runs: tuple[int, ...]
+
+    @property
+    def alike(self) -> bool:
+        """Every unit holds the same layers."""
+        return len(self.runs) == 2
 
     @staticmethod
     def of(setting: Setting, vpp: int) -> "Units":
@@ -55,7 +61,8 @@ class Units:
             size = period * vpp
             layers = np.repeat(layers[:period].sum(axis=0)[None, :] * vpp, len(pattern) // size, axis=0)
         prefix = np.vstack([np.zeros(kinds), np.cumsum(layers, axis=0)])
-        return Units(prefix, bool((layers == layers[0]).all()))
+        changes = np.flatnonzero((layers[1:] != layers[:-1]).any(axis=1)) + 1
+        return Units(prefix, (0, *changes.tolist(), len(layers)))
 
     def __len__(self) -> int:
         return len(self.prefix) - 1
@@ -202,7 +209,8 @@ class Cuts:
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
         capacity = np.broadcast_to(np.asarray(capacity, float) + _BYTE, slowest.shape)
-        return (self._alike if self.units.alike else self._greedy)(slowest * (2.0 - SAFE), capacity)
+        ways = self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
+        return ways(slowest * (2.0 - SAFE), capacity)
 
     def _alike(self, slowest: Array, capacity: Array) -> Array:
         """Equal units: each stage holds what time and memory allow, at least one; together enough."""
@@ -214,6 +222,30 @@ class Cuts:
             in_memory = np.floor((capacity[:, None] - self.ends_bytes) / each * (2.0 - SAFE))
         most = np.where(active, np.minimum(np.minimum(in_time, in_memory), units), units)
         return (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
+
+    def _by_runs(self, slowest: Array, capacity: Array) -> Array:
+        """`_greedy` for few runs of equal units: reach is arithmetic within a run."""
+        rows, last = self.table.rows, len(self.units)
+        at = np.zeros(len(rows))
+        ok = np.ones(len(rows), bool)
+        for stage in range(self.held.shape[1]):
+            active = stage < rows.pp
+            time_left = slowest - self.ends_s[:, stage]
+            room = capacity - self.ends_bytes[:, stage]
+            reach = at.copy()
+            for start, stop in pairwise(self.units.runs):
+                seconds = self.seconds[:, stop] - self.seconds[:, stop - 1]
+                each = self.state[:, stop] - self.state[:, stop - 1]
+                each = each + self.held[:, stage] * (self.saved[:, stop] - self.saved[:, stop - 1])
+                most = np.floor(np.minimum(time_left / seconds, room / each) * (2.0 - SAFE))
+                inside = (reach >= start) & (reach < stop)
+                step = np.where(inside, np.clip(most, 0, stop - reach), 0.0)
+                reach = reach + step
+                time_left, room = time_left - step * seconds, room - step * each
+            reach = np.minimum(reach, last - (rows.pp - 1 - stage))
+            ok &= ~active | (reach > at)
+            at = np.where(active, np.maximum(reach, at), at)
+        return ok & (at == last)
 
     def _greedy(self, slowest: Array, capacity: Array) -> Array:
         """Units in order: each stage reaches as far as it can, leaving one for every later stage."""
@@ -232,26 +264,51 @@ class Cuts:
             at = np.where(active, np.maximum(reach, at), at)
         return ok & (at == last)
 
+    def __getitem__(self, index: Any) -> "Cuts":
+        picked = {n: getattr(self, n)[index] for n in ("seconds", "state", "saved", "ends_s", "ends_bytes", "held")}
+        return replace(self, table=self.table[index], **picked)
+
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
         """T*: a lower bound on max_s t_s, within `tolerance` of the least feasible one; inf where nothing fits."""
         low, high = self.even_s, self.total_s
         fits = self.feasible(high, capacity)
-        open_ = fits & ~self.feasible(low, capacity)
-        below, above = low.copy(), np.where(open_, high, low)
+        search = fits & ~self.feasible(low, capacity)
+        below, above = low.copy(), np.where(search, high, low)
+        near = low * 1.05  # most are near an even cut: look there before halving the whole range
+        good = search & (near < high) & self.feasible(near, capacity)
+        above = np.where(good, near, above)
         while np.any(above - below > tolerance * above):
             middle = 0.5 * (below + above)
             good = self.feasible(middle, capacity)
-            below, above = np.where(open_ & ~good, middle, below), np.where(open_ & good, middle, above)
+            below, above = np.where(search & ~good, middle, below), np.where(search & good, middle, above)
         return np.where(fits, below, np.inf)
 
-    def bounds(self, capacity: float, tolerance: float = 1e-7, once: Array | float | None = None) -> Array:
-        """Least step seconds over all cuts; inf where memory holds none."""
-        slowest, rows = self.least_slowest(capacity, tolerance), self.table.rows
+    def bounds(
+        self, capacity: float, cutoff_s: float = np.inf, tolerance: float = 1e-7, once: Array | float | None = None
+    ) -> Array:
+        """Least step seconds over all cuts; inf where memory holds none, at least the cutoff where that is passed."""
+        rows = self.table.rows
         once = self.table.once_mean_s() if once is None else np.full(len(rows), once)
-        rounds = rows.micro_batches - 1.0 / rows.vpp
-        # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
-        waiting = np.where(np.isfinite(slowest), rounds * np.where(np.isfinite(slowest), slowest, 0.0), np.inf)
-        return SAFE * per_batch(self.table.setting, rows, waiting + self.total_s / rows.vpp + once)
+        fixed = per_batch(self.table.setting, rows, self.total_s / rows.vpp + once)
+        rounds = per_batch(self.table.setting, rows, rows.micro_batches - 1.0 / rows.vpp)
+        out = np.full(len(rows), cutoff_s)
+        near = np.flatnonzero(self._within(cutoff_s, fixed, rounds, capacity))
+        if len(near):
+            part = self if len(near) == len(rows) else self[near]
+            slowest = part.least_slowest(capacity, tolerance)
+            # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
+            waiting = np.where(np.isfinite(slowest), rounds[near] * np.minimum(slowest, part.total_s), np.inf)
+            out[near] = SAFE * (waiting + fixed[near])
+        return out
+
+    def _within(self, cutoff_s: float, fixed: Array, rounds: Array, capacity: float) -> Array:
+        """Whether a cut might stay below the cutoff: one pass at the slowest stage that the cutoff allows."""
+        if not np.isfinite(cutoff_s):
+            return np.ones(len(fixed), bool)
+        spare = cutoff_s - fixed * SAFE
+        slowest = np.where(rounds > 0, spare / np.where(rounds > 0, rounds, 1.0), self.total_s)
+        possible = (spare > 0) & (slowest >= self.even_s * SAFE)
+        return possible & self.feasible(np.minimum(slowest, self.total_s), capacity)
 
     def least_bytes(self, steps: int = 30) -> Array:
         """Least capacity under which some cut fits, [R], from above."""

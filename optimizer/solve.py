@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS, OFFLOADS, Placement
-from meshwright.costmodel.placement import groups_of, groups_of_splits, joint_splits, orders, placeable
+from meshwright.costmodel.placement import (
+    Groups,
+    groups_of_arrays,
+    groups_of_splits,
+    joint_splits,
+    nestings,
+    placeable,
+    placement_of,
+)
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
@@ -29,8 +37,12 @@ Array = NDArray[Any]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
+TOGETHER = "the degrees fit the network together"
+EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.003
+# Least and most candidates of each level refined at once, by how many children they have.
+_BATCHES = ((64, 512), (128, 2048), (512, 4096), (32, 512), (512, 4096), (16, 64), (16, 64), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,39 @@ class Found:
     value_s: float
     bound_s: float
     slack_s: float
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Rows with every decision but the network's taken, and from some level on where they sit.
+
+    Attributes:
+        factors: of each dimension on each level, [R, dimensions, levels]; strides alike, once orders are chosen.
+    """
+
+    rows: Rows
+    factors: Array | None = None
+    strides: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Settled":
+        return Settled(*(None if x is None else x[index] for x in (self.rows, self.factors, self.strides)))
+
+    def with_strides(self, strides: Array) -> "Settled":
+        return Settled(self.rows, self.factors, strides)
+
+    @property
+    def groups(self) -> Groups:
+        assert self.factors is not None and self.strides is not None
+        return groups_of_arrays(self.factors, self.strides, self.rows.ep, self.rows.etp)
+
+    @property
+    def placement(self) -> Placement:
+        """Of a single row."""
+        assert self.factors is not None and self.strides is not None
+        return placement_of(self.factors[0], self.strides[0])
 
 
 @dataclass
@@ -106,38 +151,42 @@ class Search:
         if not len(frame):
             return
         self.devices, self.bounds = frame.devices, self._scaled(frame_bounds(self.setting, frame))
-        refine = (self._shapes, self._choices, self._memory, self._rows, self._cuts, self._plans)
-        names = ("frames", "shapes", "choices", "choices that fit", "rows", "rows that fit")
-        batches = (256, 2048, 2048, 512, 4096, 1)
-        levels = [Level(name, batch) for name, batch in zip(names, batches, strict=True)]
+        refine = (
+            self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders, self._stages
+        )  # fmt: skip
+        levels = [Level(least, most) for least, most in _BATCHES]
         levels[0].push(self.bounds, frame)
+        cutoff = float("inf")
         while True:
             least = [level.least for level in levels]
             # Deepest first among equals: it may lower the cutoff.
             depth = max(range(len(levels)), key=lambda i: (-least[i], i))
-            if not least[depth] < self.cutoff_s:
+            if not least[depth] < cutoff:
                 break
-            bounds, rows = levels[depth].pop(min(least[depth] * _TOGETHER, self.cutoff_s))
-            bounds, rows = self._alive(bounds, rows, classes=depth >= 4)
-            if not len(rows):
-                continue
-            children = refine[depth](rows)
-            for child_bounds, child in children:
-                levels[depth + 1].push(*self._alive(child_bounds, child, classes=depth >= 3))
+            bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
+            bounds, candidates = self._alive(bounds, candidates)
+            if len(candidates):
+                for child_bounds, child in refine[depth](candidates):
+                    levels[depth + 1].push(*self._alive(child_bounds, child))
+            if self.cutoff_s < cutoff:
+                cutoff = self.cutoff_s
+                for level in levels:
+                    self.funnel.remove(BEATEN, level.drop(cutoff))
         for level in levels:
-            self.funnel.remove(BEATEN, level.clear())
+            self.funnel.remove(BEATEN, level.drop(0.0))
 
     def _scaled(self, bounds: Array) -> Array:
         return bounds * self.options.bound_scale
 
-    def _alive(self, bounds: Array, rows: Rows, classes: bool) -> tuple[Array, Rows]:
-        """Candidates that may still enter the list of plans; `classes` where their visible kind is settled."""
-        self.funnel.remove(TOO_LARGE, int(np.isinf(bounds).sum()))
+    def _alive(self, bounds: Array, candidates: Any) -> tuple[Array, Any]:
+        """Candidates that may still enter the list of plans or improve their visible kind."""
         keep = bounds < self.cutoff_s
-        if classes and self.best:
-            keep &= bounds < self._value_of_kind(rows)
-        self.funnel.remove(BEATEN, int((np.isfinite(bounds) & ~keep).sum()))
-        return (bounds, rows) if keep.all() else (bounds[keep], rows[keep])
+        large = np.isinf(bounds)
+        if isinstance(candidates, Settled) and self.best:
+            keep &= bounds < self._value_of_kind(candidates.rows)
+        self.funnel.remove(TOO_LARGE, int(large.sum()))
+        self.funnel.remove(BEATEN, int((~large & ~keep).sum()))
+        return (bounds, candidates) if keep.all() else (bounds[keep], candidates[keep])
 
     def _value_of_kind(self, rows: Rows) -> Array:
         """Value of the best plan of each row's visible kind less its slack; inf where there is none."""
@@ -151,11 +200,11 @@ class Search:
         sizes = tuple(level.size for level in self.setting.cluster.levels)
         degrees = np.sort(np.stack([rows.dp, rows.tp, rows.cp, rows.pp], axis=1), axis=1)[:, ::-1]
         fits = np.array([placeable(tuple(d for d in row if d > 1), sizes) for row in degrees.tolist()])
-        rows = with_experts(self.space, self.funnel.keep("the degrees fit the network together", rows, fits), self.funnel)
+        rows = with_experts(self.space, self.funnel.keep(TOGETHER, rows, fits), self.funnel)
         if not len(rows):
             return []
         fits = best_comm(self.setting, rows).placeable("ep")
-        rows = self.funnel.keep("expert ranks fit the network", rows, fits)
+        rows = self.funnel.keep(EXPERTS, rows, fits)
         return self._open(rows) if len(rows) else []
 
     def _choices(self, rows: Rows) -> list[tuple[Array, Rows]]:
@@ -172,95 +221,91 @@ class Search:
         out = []
         for part, units in self._by_units(rows):
             table = StageTable.of(self.setting, part, best_comm(self.setting, part))
-            bounds = Cuts.loosest(table, units).bounds(self.setting.capacity_bytes, tolerance=1e-3, once=0.0)
+            cuts = Cuts.loosest(table, units)
+            bounds = cuts.bounds(self.setting.capacity_bytes, self._limit, tolerance=1e-3, once=0.0)
             out.append((self._scaled(bounds), part))
         return out
 
-    def _rows(self, rows: Rows) -> list[tuple[Array, Rows]]:
+    @property
+    def _limit(self) -> float:
+        """Cutoff for bounds that are scaled afterwards."""
+        return self.cutoff_s / self.options.bound_scale
+
+    def _rows(self, rows: Rows) -> list[tuple[Array, "Settled"]]:
         rows = with_sharding(self.space, rows, self.funnel)
         if not len(rows):
             return []
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(self._scaled(row_bounds(table)), rows)]
+        return [(self._scaled(row_bounds(table)), Settled(rows))]
 
-    def _cuts(self, rows: Rows) -> list[tuple[Array, Rows]]:
+    def _cuts(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         out = []
-        for part, units in self._by_units(rows):
+        for part, units in self._by_units(settled.rows):
             table = StageTable.of(self.setting, part, best_comm(self.setting, part))
-            bounds = Cuts.of(table, units).bounds(self.setting.capacity_bytes)
-            out.append((self._scaled(bounds), part))
+            out.append((self._cut_bounds(table, units, 1e-4), Settled(part)))
         return out
+
+    def _splits(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+        """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
+        sizes, rows = tuple(level.size for level in self.setting.cluster.levels), settled.rows
+        found = [joint_splits({d: int(getattr(rows, d)[i]) for d in DIMENSIONS}, sizes) for i in range(len(rows))]
+        count = np.array([len(f["tp"]) for f in found])
+        self.funnel.enter("splits", int(count.sum()))
+        self.funnel.remove(TOGETHER, int((count == 0).sum()))
+        factors = np.concatenate([np.stack([f[d] for d in DIMENSIONS], axis=1) for f in found])
+        rows = rows[np.repeat(np.arange(len(rows)), count)]
+        groups = groups_of_splits(factors, rows.ep, rows.etp)
+        fits = groups.ep.size == rows.ep
+        self.funnel.remove(EXPERTS, int((~fits).sum()))
+        return self._placed(Settled(rows[fits], factors[fits]), groups[fits])
+
+    def _orders(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+        """Splits with every order on torus axes."""
+        assert settled.factors is not None
+        of_row, strides = [], []
+        for i, factors in enumerate(settled.factors):
+            for nesting in nestings(factors, self.setting.cluster.levels):
+                of_row.append(i)
+                strides.append(nesting)
+        self.funnel.enter("plans", len(of_row))
+        placed = settled[np.array(of_row)].with_strides(np.array(strides))
+        return self._placed(placed, placed.groups)
+
+    def _placed(self, settled: "Settled", groups: Groups) -> list[tuple[Array, "Settled"]]:
+        out = []
+        for v in np.unique(settled.rows.vpp):
+            part = np.flatnonzero(settled.rows.vpp == v)
+            comm = PlacedComm(self.setting.network, groups[part])
+            table = StageTable.of(self.setting, settled.rows[part], comm)
+            out.append((self._cut_bounds(table, Units.of(self.setting, int(v)), 1e-6), settled[part]))
+        return out
+
+    def _cut_bounds(self, table: StageTable, units: Units, tolerance: float) -> Array:
+        cuts = Cuts.of(table, units)
+        return self._scaled(cuts.bounds(self.setting.capacity_bytes, self._limit, tolerance))
 
     def _by_units(self, rows: Rows) -> list[tuple[Rows, Units]]:
         """Rows apart by chunks per stage: their stages are cut from different units."""
         return [(rows[rows.vpp == v], Units.of(self.setting, int(v))) for v in np.unique(rows.vpp)]
 
-    def _plans(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        """Place each row and solve what survives; nothing is left to refine."""
-        for i in range(len(rows)):
-            self._place(rows[i : i + 1])
+    def _stages(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+        """Settle the stages of each placed plan; nothing is left to refine."""
+        for i in range(len(settled)):
+            self._solve(settled[i : i + 1])
         return []
 
-    def _place(self, row: Rows) -> None:
-        """Splits over the levels, then orders on torus axes, then stages, in order of bound."""
-        setting = self.setting
-        levels, units = setting.cluster.levels, Units.of(setting, int(row.vpp[0]))
-        degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
-        factors = joint_splits(degrees, tuple(level.size for level in levels))
-        count = len(factors["tp"])
-        self.funnel.enter("splits", count)
-        if not count:
-            self.funnel.remove("the degrees fit the network together", 1)
-            return
-        rows = row[np.zeros(count, np.int64)]
-        groups = groups_of_splits(factors, rows.ep, rows.etp)
-        fits = np.flatnonzero(groups.ep.size == rows.ep)
-        self.funnel.remove("experts fill the innermost ranks", count - len(fits))
-        if not len(fits):
-            return
-        bounds = self._placed_bounds(rows[fits], PlacedComm(setting.network, groups[fits]), units)
-        key = visible(row)
-        for i in np.argsort(bounds, kind="stable"):
-            if not self._hopeful(key, float(bounds[i])):
-                self.funnel.remove(BEATEN, 1)
-                continue
-            placements = list(orders(factors, int(fits[i]), levels))
-            self.funnel.enter("plans", len(placements))
-            self._solve_orders(row, key, placements, units)
-
-    def _solve_orders(self, row: Rows, key: tuple[int, ...], placements: list[Placement], units: Units) -> None:
-        rows = row[np.zeros(len(placements), np.int64)]
-        groups = groups_of(placements, rows.ep, rows.etp)
-        bounds = self._placed_bounds(rows, PlacedComm(self.setting.network, groups), units)
-        for i in np.argsort(bounds, kind="stable"):
-            if self._hopeful(key, float(bounds[i])):
-                comm = PlacedComm(self.setting.network, groups[i : i + 1])
-                self._solve(row, key, placements[i], comm, units, float(bounds[i]))
-            else:
-                self.funnel.remove(BEATEN, 1)
-
-    def _placed_bounds(self, rows: Rows, comm: PlacedComm, units: Units) -> Array:
-        table = StageTable.of(self.setting, rows, comm)
-        return self._scaled(Cuts.of(table, units).bounds(self.setting.capacity_bytes))
-
-    def _hopeful(self, key: tuple[int, ...], bound_s: float) -> bool:
-        """Whether a plan of this visible kind with this bound may enter the list or improve its kind."""
-        if not bound_s < self.cutoff_s:
-            return False
-        known = self.best.get(key)
-        return known is None or bound_s < known.value_s - known.slack_s
-
-    def _solve(
-        self, row: Rows, key: tuple[int, ...], placement: Placement, comm: PlacedComm, units: Units, bound_s: float
-    ) -> None:
-        setting = self.setting
+    def _solve(self, plan: "Settled") -> None:
+        setting, row = self.setting, plan.rows
+        key, placement = visible(row), plan.placement
+        units = Units.of(setting, int(row.vpp[0]))
+        comm = PlacedComm(setting.network, plan.groups)
         cuts = Cuts.of(StageTable.of(setting, row, comm), units)
         scale = float(per_batch(setting, row, np.ones(1))[0])
         result = self._best_cut(cuts, placement, self.cutoff_s / scale)
         self.solved += 1
         self.funnel.enter("solved", 1)
         if result.status == "UNKNOWN":
-            self.undecided.append(bound_s)
+            self.undecided.append(float(cuts.bounds(setting.capacity_bytes)[0]))
         if result.status == "FEASIBLE":
             self.undecided.append(result.bound_s * scale)
         if not result.lengths:

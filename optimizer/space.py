@@ -25,6 +25,7 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.queue import concatenate
 
 Ints = NDArray[np.int64]
 _FRAME_NAMES = {"dp", "cp", "tp", "pp", "vpp", "micro_batch", "sequences", "devices", "micro_batches", "schedule", "sp"}
@@ -189,11 +190,6 @@ def _cross(rows: Rows, name: str, values: Sequence[int] | range, legal: object) 
         part = rows[legal(rows, value)]  # type: ignore[operator]
         parts.append(part.with_columns(**{name: np.full(len(part), value)}))
     return concatenate(parts)
-
-
-def concatenate(parts: Sequence[Rows]) -> Rows:
-    names = parts[0].__dataclass_fields__
-    return Rows(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in names})
 
 
 def divisors(n: int) -> list[int]:

@@ -46,7 +46,12 @@ def peak_in_flight(schedule: str, rank: int, p: int, m: int, v: int = 1) -> floa
 
 
 def makespan(
-    schedule: str, forward_s: Sequence[float], backward_s: Sequence[float], m: int, v: int = 1, hop_s: float = 0.0
+    schedule: str,
+    forward_s: Sequence[float],
+    backward_s: Sequence[float],
+    m: int,
+    v: int = 1,
+    hop_s: float = 0.0,
 ) -> float:
     """Seconds of a step: longest path through order on a rank and dependence between ranks.
 

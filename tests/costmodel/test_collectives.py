@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.costmodel import collectives
-from meshwright.costmodel.collectives import Network, all_to_all_loads, duration, gather_loads, reduce_loads, send_loads
+from meshwright.costmodel.collectives import (
+    Network,
+    all_to_all_loads,
+    duration,
+    gather_loads,
+    reduce_loads,
+    send_loads,
+)
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
 
 FORMULAS = (gather_loads, reduce_loads, all_to_all_loads, send_loads)
@@ -24,7 +31,9 @@ def torus(*sizes: int, link: float, wraps: bool = True, hop_s: float = 1e-6) -> 
 
 
 def switched(**tiers: tuple[int, float]) -> Network:
-    return Network(tuple(SwitchTier(n, size, rate, 0.0) for n, (size, rate) in tiers.items()), (1.0,) * len(tiers))
+    return Network(
+        tuple(SwitchTier(n, size, rate, 0.0) for n, (size, rate) in tiers.items()), (1.0,) * len(tiers)
+    )
 
 
 def seconds(formula: Any, network: Network, size: float, *factors: int) -> float:
@@ -68,8 +77,12 @@ BOOK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("origin", "formula", "network", "size", "factors", "expect"), BOOK, ids=[b[0] for b in BOOK])
-def test_book(origin: str, formula: Any, network: Network, size: float, factors: tuple[int, ...], expect: float) -> None:
+@pytest.mark.parametrize(
+    ("origin", "formula", "network", "size", "factors", "expect"), BOOK, ids=[b[0] for b in BOOK]
+)
+def test_book(
+    origin: str, formula: Any, network: Network, size: float, factors: tuple[int, ...], expect: float
+) -> None:
     assert seconds(formula, network, size, *factors) == pytest.approx(expect, rel=2e-4)
 
 
@@ -129,7 +142,9 @@ def networks(draw: st.DrawFn, hops: bool = True) -> Network:
             levels.append(SwitchTier("package", 2, draw(rate), draw(late)))
         link, hop_s = draw(rate), draw(late)
         for name in "xyz"[: draw(st.integers(1, 3))]:
-            levels.append(TorusAxis(name, draw(st.sampled_from((2, 4, 6, 8))), link, draw(st.booleans()), hop_s))
+            levels.append(
+                TorusAxis(name, draw(st.sampled_from((2, 4, 6, 8))), link, draw(st.booleans()), hop_s)
+            )
         if draw(st.booleans()):
             levels.append(SwitchTier("dcn", draw(st.integers(2, 4)), draw(rate), draw(late)))
     else:
@@ -146,7 +161,9 @@ def groups(draw: st.DrawFn, network: Network) -> tuple[np.ndarray, np.ndarray]:
     for size in network.sizes:
         factor = draw(st.sampled_from([f for f in range(1, size + 1) if size % f == 0]))
         factors.append(factor)
-        strides.append(draw(st.sampled_from([s for s in range(1, size // factor + 1) if size // factor % s == 0])))
+        strides.append(
+            draw(st.sampled_from([s for s in range(1, size // factor + 1) if size // factor % s == 0]))
+        )
     return np.array(factors), np.array(strides)
 
 

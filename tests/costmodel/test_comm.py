@@ -53,7 +53,9 @@ def best_of(network: Network, degrees: dict[str, int], ep: int, etp: int, rows: 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(data=st.data(), network=networks())
-def test_best_case_of_every_collective_is_below_every_placement(data: st.DataObject, network: Network) -> None:
+def test_best_case_of_every_collective_is_below_every_placement(
+    data: st.DataObject, network: Network
+) -> None:
     """All communicators, the joint ones of ZeRO and of experts included, from latency to bandwidth."""
     degrees = data.draw(degrees_on(network))
     stage = int(np.prod([n for d, n in degrees.items() if d != "pp"]))

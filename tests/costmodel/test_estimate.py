@@ -30,13 +30,17 @@ WORLDS = [
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(data=st.data(), overlap=st.sampled_from(("full", "none", "calibrated")), streams=st.sampled_from(("shared", "independent")))
+@given(
+    data=st.data(),
+    overlap=st.sampled_from(("full", "none", "calibrated")),
+    streams=st.sampled_from(("shared", "independent")),
+)
 @pytest.mark.parametrize(("model", "cluster", "efficiency", "framework"), WORLDS)
 def test_three_times_are_ordered_and_parts_sum(
     model: str, cluster: str, efficiency: str, framework: str, overlap: str, streams: str, data: st.DataObject
 ) -> None:
     """lower <= step <= upper, exposed parts none negative and together the step, for any legal layout and mode."""
-    words = dict(efficiency=efficiency, framework=framework, overlap=overlap, streams=streams)
+    words = {"efficiency": efficiency, "framework": framework, "overlap": overlap, "streams": streams}
     setting = make_setting(model, cluster, 64, 4096, host=True, **words)
     layout = data.draw(st.sampled_from(legal_layouts(make_setting(model, cluster, 64, 4096, host=True), 120)))
     found = estimate(setting, layout)
@@ -76,7 +80,9 @@ def test_one_layout_is_its_row_in_a_table() -> None:
         assert alone.stage_bytes == pytest.approx(memory[row, : layout.pp], rel=1e-12)
 
 
-@pytest.mark.parametrize("text", ["tp=4,dp=4,zero=3", "tp=2,pp=2,dp=2,cp=2,zero=1,recompute=full", "pp=4,dp_replicate=4"])
+@pytest.mark.parametrize(
+    "text", ["tp=4,dp=4,zero=3", "tp=2,pp=2,dp=2,cp=2,zero=1,recompute=full", "pp=4,dp_replicate=4"]
+)
 @pytest.mark.parametrize("cluster", ["v5p:2x2x4", "h100:4x4"])
 def test_a_placement_left_out_is_the_best_one(text: str, cluster: str) -> None:
     """Against pricing every placement one at a time."""
@@ -93,7 +99,9 @@ def test_a_placement_left_out_is_the_best_one(text: str, cluster: str) -> None:
 def test_more_bandwidth_or_peak_is_never_slower() -> None:
     """The three times fall or stay when a machine's figure grows: calibrated rates are shares of the peaks."""
     slow = make_setting("llama-3.2-1b", "h100:8x2", 64, 4096)
-    fast = replace(slow, efficiency=slow.efficiency.model_copy(update={"scale_out": 1.0, "scale_up": 1.0, "matmul": 1.0}))
+    fast = replace(
+        slow, efficiency=slow.efficiency.model_copy(update={"scale_out": 1.0, "scale_up": 1.0, "matmul": 1.0})
+    )
     for layout in legal_layouts(slow, 120)[:40]:
         given = complete(slow, layout)
         before, after = estimate(slow, given), estimate(fast, given)
@@ -110,7 +118,9 @@ def test_stages_hold_the_pattern_in_order() -> None:
     plain = Layout(pp=4, layers_per_stage=(7, 7, 6, 6))
     counts, _ = stage_counts(setting, [plain])
     assert counts[0].tolist() == [[4, 3], [3, 4], [3, 3], [3, 3]]
-    counts, _ = stage_counts(setting, [Layout(pp=2, vpp=2, schedule="interleaved", layers_per_stage=(12, 14))])
+    counts, _ = stage_counts(
+        setting, [Layout(pp=2, vpp=2, schedule="interleaved", layers_per_stage=(12, 14))]
+    )
     assert counts[0].sum(axis=0).tolist() == [13, 13]
     assert counts[0].sum(axis=1).tolist() == [12, 14]
 

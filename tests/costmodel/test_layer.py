@@ -87,7 +87,9 @@ def test_dropping_more_saves_bytes_and_costs_work(world: tuple[str, str], framew
     setting = make_setting(*world, 128, 4096, framework=framework)
     policies = policies_of(setting.framework)
     rows = Rows.of([Layout(tp=2, dp_shard=4, zero=3, policies=(p,)) for p in POLICIES], setting)
-    pairs = [(a, b) for a, b in permutations(range(len(POLICIES)), 2) if policies[a].dropped > policies[b].dropped]
+    pairs = [
+        (a, b) for a, b in permutations(range(len(POLICIES)), 2) if policies[a].dropped > policies[b].dropped
+    ]
     table = StageTable.of(setting, rows, best_rows(setting, rows))
     assert len(pairs) >= 7  # every one over none, full over every one
     for kind in range(len(setting.model.kinds)):
@@ -178,13 +180,16 @@ def test_attention_span_counts_the_keys_of_a_mean_query() -> None:
 def test_pinned_mfu_is_the_rate_of_every_product() -> None:
     """mfu=0.4 is 0.4 of peak whatever the shape (until memory binds): wide cuts and the head too."""
     tight, loose = (
-        bound_by_compute(make_setting("llama-3-8b", "v5p:4x4x4", 128, 8192, efficiency=f"mfu={x}")) for x in (0.4, 0.8)
+        bound_by_compute(make_setting("llama-3-8b", "v5p:4x4x4", 128, 8192, efficiency=f"mfu={x}"))
+        for x in (0.4, 0.8)
     )
     rows = Rows.of([Layout(tp=8, cp=4)], tight)
     slow, fast = (forward_s(s, s.model.kinds[0], Shape.of(rows, s)) for s in (tight, loose))
     for name in ("qkv", "core", "out", "up", "down"):
         assert slow[name] == pytest.approx(2 * fast[name], rel=1e-12)
-    assert head_s(tight, Shape.of(rows, tight)) == pytest.approx(2 * head_s(loose, Shape.of(rows, loose)), rel=1e-12)
+    assert head_s(tight, Shape.of(rows, tight)) == pytest.approx(
+        2 * head_s(loose, Shape.of(rows, loose)), rel=1e-12
+    )
 
 
 def test_mfu_of_an_estimate_is_the_pinned_one_less_what_is_exposed() -> None:

@@ -98,7 +98,9 @@ def test_experts_are_cut_by_ep_and_etp_and_then_by_edp() -> None:
     setting = make_setting("mixtral-8x7b", framework="megatron")
     experts = 32 * 8 * 3 * 4096 * 14336
     base = Layout(tp=2, dp_shard=8, zero=1)
-    flat = parts_of(setting, base, replace(base, ep=8), replace(base, ep=8, etp=2), replace(base, ep=4, etp=2))
+    flat = parts_of(
+        setting, base, replace(base, ep=8), replace(base, ep=8, etp=2), replace(base, ep=4, etp=2)
+    )
     params, master = flat["parameters"][:, 0], flat["master"][:, 0]
     rest = params[0] - 2 * experts  # nothing cuts experts in the first layout but ZeRO
     np.testing.assert_allclose(params - rest, 2 * experts / np.array([1, 8, 16, 8]), rtol=1e-9)
@@ -111,7 +113,11 @@ def test_experts_are_cut_by_ep_and_etp_and_then_by_edp() -> None:
 
 @pytest.mark.parametrize(
     ("model", "cluster", "framework"),
-    [("llama-3-8b", "v5p:4x4x4", "jax"), ("mixtral-8x7b", "h100:8x8", "megatron"), ("gemma-2-2b", "v5e:8x8", "jax")],
+    [
+        ("llama-3-8b", "v5p:4x4x4", "jax"),
+        ("mixtral-8x7b", "h100:8x8", "megatron"),
+        ("gemma-2-2b", "v5e:8x8", "jax"),
+    ],
 )
 def test_parts_sum_to_stage_bytes(model: str, cluster: str, framework: str) -> None:
     setting = make_setting(model, cluster, 128, 4096, framework=framework)
@@ -159,7 +165,9 @@ def test_offload_moves_bytes_and_loses_none() -> None:
     """What leaves the device is on the host, all of it; saved activations leave two buffers behind."""
     setting = make_setting("llama-3-8b", host=True)
     base = Layout(dp_shard=8, zero=1, policies=("full",))
-    layouts = [replace(base, offload=o) for o in ("none", "activations", "optimizer", "optimizer+activations")]
+    layouts = [
+        replace(base, offload=o) for o in ("none", "activations", "optimizer", "optimizer+activations")
+    ]
     given = [with_stages(x, 32, 1) for x in layouts]
     rows = Rows.of(given, setting)
     counts, stages = stage_counts(setting, given)

@@ -75,7 +75,9 @@ def uneven(count: int, heavy: int | None = None) -> Iterator[tuple[list[float], 
         yield stage_s, p * rng.choice((1, 2, 4, 8))
 
 
-def errors(schedule: str, v: int, heavy: int | None = None, hop_s: float = 0.0, charged: bool = False) -> list[float]:
+def errors(
+    schedule: str, v: int, heavy: int | None = None, hop_s: float = 0.0, charged: bool = False
+) -> list[float]:
     """Signed relative error of the form; `charged` adds 2 v hops to every stage as an unhidden hop is."""
     out = []
     for stage_s, m in uneven(150, heavy):
@@ -144,4 +146,8 @@ def test_peak_in_flight_everywhere() -> None:
             for p in range(2, 33 if v == 1 else 13):
                 for m in range(1, 97) if v == 1 else range(p, 8 * p + 1, p):
                     held = pipeline.in_flight(rows(schedule, p, m, v), np.arange(p)[None, :])[0]
-                    assert held.tolist() == [peak_in_flight(schedule, s, p, m, v) for s in range(p)], (p, m, v)
+                    assert held.tolist() == [peak_in_flight(schedule, s, p, m, v) for s in range(p)], (
+                        p,
+                        m,
+                        v,
+                    )

@@ -14,7 +14,13 @@ from meshwright.costmodel.layout import Layout, parse_layout, with_stages
 from meshwright.costmodel.legal import RULES, chunk_unit, pattern_period
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.workload import Training, parse_batch
-from meshwright.hardware.errors import LayoutError, MeshwrightError, MissingFigureError, UnknownNameError, WorkloadError
+from meshwright.hardware.errors import (
+    LayoutError,
+    MeshwrightError,
+    MissingFigureError,
+    UnknownNameError,
+    WorkloadError,
+)
 
 LLAMA = make_setting("llama-3-8b", "v5p:4x4x4", 128, 8192)
 MIXTRAL = make_setting("mixtral-8x7b", "v5p:4x4x4", 128, 4096)
@@ -26,23 +32,23 @@ NO_LINK = replace(
 NO_UPDATE = replace(BARE, cluster=replace(BARE.cluster, cpu_update_params_per_s=None))
 
 LAYOUT = [
-    (dict(tp=0), "tp=0 is not a degree; give a whole number of 1 or more"),
-    (dict(pp=True), "pp=True is not a degree; give a whole number of 1 or more"),
-    (dict(micro_batch=1.5), "micro_batch=1.5 is not a degree; give a whole number of 1 or more"),
-    (dict(ep=2**24 + 1), "ep=16777217 is not a degree; give a whole number of 1 or more"),
-    (dict(zero=4), "zero=4 is not one of 0, 1, 2, 3"),
-    (dict(cp_kind="star"), "cp_kind='star' is not one of ring, all_to_all, all_gather"),
-    (dict(schedule="zb_h1"), "schedule='zb_h1' is not one of gpipe, 1f1b, interleaved"),
-    (dict(offload="disk"), "offload='disk' is not one of none, activations, optimizer, optimizer+activations"),
-    (dict(policies=("some",)), "recompute='some' is not one of none, elementwise, attention, mlp, full"),
-    (dict(dp_shard=4), "zero=0 shards nothing but dp_shard=4; use dp_replicate=4 or zero>=1"),
-    (dict(zero=2), "zero=2 has nothing to shard over: dp_shard*cp is 1; use zero=0"),
-    (dict(pp=2, vpp=2), "vpp=2 does not go with schedule=1f1b; vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"),
-    (dict(schedule="interleaved"), "vpp=1 does not go with schedule=interleaved; vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"),
-    (dict(vpp=2, schedule="interleaved"), "vpp=2 needs a pipeline, but pp is 1; use vpp=1"),
-    (dict(tp=4, etp=2), "etp=2 is neither 1 nor tp=4; use one of them"),
-    (dict(tp=4, ep=3), "ep*etp=3 does not divide the 4 devices of a stage (dp_replicate*dp_shard*cp*tp); use a divisor"),
-    (dict(pp=2, layers_per_stage=(32,)), "layers_per_stage has 1 entries for pp=2 stages; give one each"),
+    ({"tp": 0}, "tp=0 is not a degree; give a whole number of 1 or more"),
+    ({"pp": True}, "pp=True is not a degree; give a whole number of 1 or more"),
+    ({"micro_batch": 1.5}, "micro_batch=1.5 is not a degree; give a whole number of 1 or more"),
+    ({"ep": 2**24 + 1}, "ep=16777217 is not a degree; give a whole number of 1 or more"),
+    ({"zero": 4}, "zero=4 is not one of 0, 1, 2, 3"),
+    ({"cp_kind": "star"}, "cp_kind='star' is not one of ring, all_to_all, all_gather"),
+    ({"schedule": "zb_h1"}, "schedule='zb_h1' is not one of gpipe, 1f1b, interleaved"),
+    ({"offload": "disk"}, "offload='disk' is not one of none, activations, optimizer, optimizer+activations"),
+    ({"policies": ("some",)}, "recompute='some' is not one of none, elementwise, attention, mlp, full"),
+    ({"dp_shard": 4}, "zero=0 shards nothing but dp_shard=4; use dp_replicate=4 or zero>=1"),
+    ({"zero": 2}, "zero=2 has nothing to shard over: dp_shard*cp is 1; use zero=0"),
+    ({"pp": 2, "vpp": 2}, "vpp=2 does not go with schedule=1f1b; vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"),
+    ({"schedule": "interleaved"}, "vpp=1 does not go with schedule=interleaved; vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"),
+    ({"vpp": 2, "schedule": "interleaved"}, "vpp=2 needs a pipeline, but pp is 1; use vpp=1"),
+    ({"tp": 4, "etp": 2}, "etp=2 is neither 1 nor tp=4; use one of them"),
+    ({"tp": 4, "ep": 3}, "ep*etp=3 does not divide the 4 devices of a stage (dp_replicate*dp_shard*cp*tp); use a divisor"),
+    ({"pp": 2, "layers_per_stage": (32,)}, "layers_per_stage has 1 entries for pp=2 stages; give one each"),
 ]  # fmt: skip
 
 TEXT = [
