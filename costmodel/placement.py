@@ -153,21 +153,25 @@ def joint_splits(degrees: dict[str, int], sizes: tuple[int, ...]) -> dict[str, I
     return out
 
 
-def nestings(factors: Ints, levels: tuple[Level, ...]) -> Iterator[Ints]:
-    """Strides of every order of one joint split, [dimensions, levels] each: all orders on torus axes.
-
-    The order inside a switched tier changes no rate; the usual one is given there.
-    """
-    per_level = []
-    for index, level in enumerate(levels):
-        present = [i for i in range(len(DIMENSIONS)) if factors[i, index] > 1]
-        choices = permutations(present) if isinstance(level, TorusAxis) else (tuple(present),)
-        per_level.append([_strides(factors[:, index], order) for order in choices])
-    for columns in product(*per_level):
-        yield np.stack(columns, axis=1)
+def nestings(factors: Ints) -> list[Ints]:
+    """Strides of the dimensions on one torus axis under every order of those that are on it, usual order first."""
+    present = [i for i in range(len(DIMENSIONS)) if factors[i] > 1]
+    return [strides_of(factors, order) for order in permutations(present)]
 
 
-def _strides(factors: Ints, order: tuple[int, ...]) -> Ints:
+def innermost(factors: Ints) -> list[Ints]:
+    """Least strides on one torus axis for every choice of the innermost dimension: the others lie beyond it."""
+    present = [i for i in range(len(DIMENSIONS)) if factors[i] > 1]
+    choices = []
+    for first in present:
+        strides = np.where(factors > 1, factors[first], 1)
+        strides[first] = 1
+        choices.append(strides)
+    return choices or [np.ones_like(factors)]
+
+
+def strides_of(factors: Ints, order: tuple[int, ...]) -> Ints:
+    """Strides of the dimensions on one level when they nest in this order, inner to outer."""
     out = np.ones(len(factors), np.int64)
     inside = 1
     for i in order:
@@ -190,8 +194,13 @@ def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> 
     split = joint_splits(degrees, tuple(level.size for level in levels))
     factors = np.stack([split[d] for d in DIMENSIONS], axis=1)
     for row in factors:
-        for strides in nestings(row, levels):
-            yield placement_of(row, strides)
+        # The order inside a switched tier changes no rate; the usual one is given there.
+        choices = [
+            nestings(row[:, i]) if isinstance(level, TorusAxis) else nestings(row[:, i])[:1]
+            for i, level in enumerate(levels)
+        ]
+        for columns in product(*choices):
+            yield placement_of(row, np.stack(columns, axis=1))
 
 
 @cache

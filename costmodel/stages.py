@@ -3,7 +3,7 @@
 The planner, the bounds and the single estimate all read these coefficients; nothing else prices a stage.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,52 @@ from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """What one stage of each of R rows costs, as numbers: the coefficients that cuts are chosen by.
+
+    Attributes:
+        layer_s: seconds of one layer per micro-batch, [R, K].
+        state, saved: bytes of one layer's state, and per micro-batch in flight, [R, K].
+        first_s, last_s, hop_s: seconds per micro-batch of embedding, head and sends, [R].
+        first_bytes, last_bytes: state of embedding and head, [R].
+        transient, transient_last: bytes that are neither state nor saved activations, [R].
+        once_s: seconds once per step of a stage with the mean share of everything, [R].
+    """
+
+    rows: Rows
+    layer_s: Array
+    state: Array
+    saved: Array
+    first_s: Array
+    last_s: Array
+    hop_s: Array
+    first_bytes: Array
+    last_bytes: Array
+    transient: Array
+    transient_last: Array
+    once_s: Array
+
+    def __getitem__(self, index: Any) -> "StageCosts":
+        return StageCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def ends(self, stage: Array) -> tuple[Array, Array]:
+        """Whether each stage is the first and the last of its row, [R, S] each."""
+        first, last = np.broadcast_arrays(stage == 0, stage == self.rows.pp[:, None] - 1)
+        return first, last
+
+    def ends_s(self, stage: Array) -> Array:
+        """Seconds per micro-batch of a stage beside its layers, [R, S]."""
+        first, last = self.ends(stage)
+        return self.hop_s[:, None] + first * self.first_s[:, None] + last * self.last_s[:, None]
+
+    def ends_bytes(self, stage: Array) -> Array:
+        """Bytes of a stage beside its layers and their saved activations, [R, S]."""
+        first, last = self.ends(stage)
+        transient = np.where(last, self.transient_last[:, None], self.transient[:, None])
+        return first * self.first_bytes[:, None] + last * self.last_bytes[:, None] + transient
 
 
 @dataclass(frozen=True)
@@ -59,10 +105,6 @@ class StageTable:
         hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
         return StageTable(setting, shapes, comm, layers, first, last, hop)
 
-    def __getitem__(self, index: Any) -> "StageTable":
-        """The table of some of the rows."""
-        return StageTable.of(self.setting, self.rows[index], self.comm[index])
-
     @property
     def rows(self) -> Rows:
         return self.shapes.rows
@@ -72,50 +114,45 @@ class StageTable:
         return memory_costs(self.setting, self.shapes)
 
     @cached_property
+    def costs(self) -> StageCosts:
+        """The coefficients as plain numbers."""
+        memory = self.memory
+        return StageCosts(
+            rows=self.rows,
+            layer_s=self.layer_s,
+            state=sum(memory.state[p] for p in STATE_PARTS),  # type: ignore[arg-type]
+            saved=memory.saved,
+            first_s=self.first.total,
+            last_s=self.last.total,
+            hop_s=self.hop_s,
+            first_bytes=sum(memory.first[p] for p in STATE_PARTS),  # type: ignore[arg-type]
+            last_bytes=sum(memory.last[p] for p in STATE_PARTS),  # type: ignore[arg-type]
+            transient=memory.transient,
+            transient_last=memory.transient_last,
+            once_s=self.once_mean_s(),
+        )
+
+    @cached_property
     def layer_s(self) -> Array:
         """Seconds of one layer per micro-batch, [R, K]."""
         return np.stack([s.total for s in self.layers], axis=1)
 
-    @cached_property
-    def state_bytes(self) -> Array:
-        """Bytes of state of one layer, [R, K]."""
-        return sum(self.memory.state[p] for p in STATE_PARTS)  # type: ignore[return-value]
-
-    def ends_s(self, stage: Array) -> Array:
-        """Seconds per micro-batch of a stage beside its layers, [R, S]."""
-        at_first, at_last = self._ends(stage)
-        ends: Array = at_first * self.first.total[:, None] + at_last * self.last.total[:, None]
-        return self.hop_s[:, None] + ends
-
-    def ends_bytes(self, stage: Array) -> Array:
-        """Bytes of a stage beside its layers and their saved activations, [R, S]."""
-        at_first, at_last = self._ends(stage)
-        first = np.sum([self.memory.first[p] for p in STATE_PARTS], axis=0)
-        last = np.sum([self.memory.last[p] for p in STATE_PARTS], axis=0)
-        ends: Array = at_first * first[:, None] + at_last * last[:, None]
-        return ends + self.transient_bytes(stage)
-
-    def transient_bytes(self, stage: Array) -> Array:
-        """Bytes of a stage that are neither state nor saved activations, [R, S]."""
-        last = self._ends(stage)[1]
-        return np.where(last, self.memory.transient_last[:, None], self.memory.transient[:, None])
-
     def stage_s(self, stage: Array, counts: Array) -> Array:
         """Seconds per micro-batch of stages with `counts` layers of each kind, [R, S] from [R, S, K]."""
         layers: Array = np.einsum("rsk,rk->rs", counts, self.layer_s)
-        return self.ends_s(stage) + layers
+        return self.costs.ends_s(stage) + layers
 
     def stage_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes of stages on one device, [R, S]."""
         held = in_flight(self.rows, stage)
-        state = np.einsum("rsk,rk->rs", counts, self.state_bytes)
-        saved = np.einsum("rsk,rk->rs", counts, self.memory.saved)
+        state = np.einsum("rsk,rk->rs", counts, self.costs.state)
+        saved = np.einsum("rsk,rk->rs", counts, self.costs.saved)
         layers: Array = state + held * saved
-        return self.ends_bytes(stage) + layers
+        return self.costs.ends_bytes(stage) + layers
 
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
-        at_first, at_last = self._ends(stage)
+        at_first, at_last = self.costs.ends(stage)
         mem, held = self.memory, in_flight(self.rows, stage)
         out = {
             p: np.einsum("rsk,rk->rs", counts, mem.state[p])
@@ -132,7 +169,7 @@ class StageTable:
 
     def host_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes that one device of a stage keeps in host memory, [R, S]."""
-        at_first, at_last = self._ends(stage)
+        at_first, at_last = self.costs.ends(stage)
         mem = self.memory
         ends = at_first * mem.host_first[:, None] + at_last * mem.host_last[:, None]
         saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, mem.host_saved)
@@ -170,12 +207,9 @@ class StageTable:
         exposed = (1.0 - share) * comm + np.maximum(share * comm - backward, 0.0)
         return exposed + self._optimizer_s(plain, routed)[:, 0]
 
-    def _ends(self, stage: Array) -> tuple[Array, Array]:
-        return np.broadcast_arrays(stage == 0, stage == self.rows.pp[:, None] - 1)[0:2]  # type: ignore[return-value]
-
     def _stage_params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
         """Plain and routed parameters of a stage on one device before ZeRO."""
-        at_first, at_last = self._ends(stage)
+        at_first, at_last = self.costs.ends(stage)
         params = self.shapes.params
         plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
         routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
@@ -202,7 +236,7 @@ class StageTable:
         if not model.tied:
             return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
         size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0)
-        at_first, at_last = self._ends(stage)
+        at_first, at_last = self.costs.ends(stage)
         return (at_first | at_last) * duration(self.comm.send("pp", size))[:, None]
 
     def _optimizer_s(self, plain: Array, routed: Array) -> Array:

@@ -52,9 +52,10 @@ class Training:
         _whole("global batch in tokens", self.global_batch_tokens, _MAX_TOKENS)
         if self.global_batch_tokens % self.seq_len:
             below = self.global_batch_tokens // self.seq_len * self.seq_len
+            nearest = f"are {below} and {below + self.seq_len}" if below else f"is {self.seq_len}"
             raise WorkloadError(
                 f"a batch of {self.global_batch_tokens} tokens is not a whole number of sequences of "
-                f"{self.seq_len}; the nearest are {below} and {below + self.seq_len} tokens"
+                f"{self.seq_len}; the nearest {nearest} tokens"
             )
         if not (math.isfinite(self.batch_tolerance) and 0 <= self.batch_tolerance <= 0.5):
             raise WorkloadError(f"batch tolerance {self.batch_tolerance:g} is outside 0 to 0.5 (0% to 50%)")

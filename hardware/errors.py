@@ -17,6 +17,8 @@ A message is one line: the rule, both numbers, and the way out.
 import difflib
 from collections.abc import Iterable
 
+_MOST_LISTED = 30  # names that an error line still lists in full
+
 
 class MeshwrightError(Exception):
     """Base of all errors raised on purpose. `exit_code` is what the command line ends with."""
@@ -34,7 +36,12 @@ class UnknownNameError(InputError):
     def __init__(self, what: str, name: str, known: Iterable[str], where: str = "") -> None:
         names = sorted(known)
         close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(close)}?" if close else f"; known: {', '.join(names)}"
+        if close:
+            hint = f"; did you mean {' or '.join(close)}?"
+        elif len(names) <= _MOST_LISTED:
+            hint = f"; known: {', '.join(names)}"
+        else:
+            hint = f"; {len(names)} are known, such as {', '.join(names[:3])}"
         super().__init__(f"unknown {what} {name[:80]!r}{hint}{f' ({where})' if where else ''}")
 
 

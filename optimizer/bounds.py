@@ -25,7 +25,7 @@ from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.pipeline import in_flight, step_s
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.stages import StageCosts, StageTable
 
 Array = NDArray[Any]
 
@@ -139,6 +139,23 @@ def row_bounds(table: StageTable, once: Array | float | None = None) -> Array:
     return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, once))
 
 
+def loosest(table: StageTable) -> StageCosts:
+    """Costs of rows whose data sharding is open: seconds without any, state sharded over all data ranks."""
+    rows = table.rows
+    sharded = rows.with_columns(
+        dp_replicate=np.ones_like(rows.dp), dp_shard=rows.dp, zero=np.full_like(rows.zero, 3)
+    )
+    least = StageTable.of(table.setting, sharded, best_comm(table.setting, sharded)).costs
+    # Without ZeRO-3 nothing is gathered, so the open table's transient bytes are the least.
+    return replace(
+        table.costs,
+        state=least.state,
+        first_bytes=least.first_bytes,
+        last_bytes=least.last_bytes,
+        once_s=np.zeros(len(rows)),
+    )
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Rows of one vpp, ready for questions about how stages may be cut.
@@ -148,7 +165,7 @@ class Cuts:
         ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
     """
 
-    table: StageTable
+    costs: StageCosts
     units: Units
     seconds: Array
     state: Array
@@ -158,53 +175,30 @@ class Cuts:
     held: Array
 
     @staticmethod
-    def of(table: StageTable, units: Units) -> "Cuts":
-        stage = np.arange(int(table.rows.pp.max()))[None, :]
+    def of(costs: StageCosts, units: Units) -> "Cuts":
+        stage = np.arange(int(costs.rows.pp.max()))[None, :]
+        prefix = units.prefix.T
         return Cuts(
-            table=table,
-            units=units,
-            seconds=table.layer_s @ units.prefix.T,
-            state=table.state_bytes @ units.prefix.T,
-            saved=table.memory.saved @ units.prefix.T,
-            ends_s=table.ends_s(stage),
-            ends_bytes=table.ends_bytes(stage),
-            held=in_flight(table.rows, stage),
-        )
+            costs, units, costs.layer_s @ prefix, costs.state @ prefix, costs.saved @ prefix,
+            costs.ends_s(stage), costs.ends_bytes(stage), in_flight(costs.rows, stage),
+        )  # fmt: skip
 
-    @staticmethod
-    def loosest(table: StageTable, units: Units) -> "Cuts":
-        """Cuts of rows whose data sharding is open: seconds without any, state sharded over all data ranks."""
-        rows = table.rows
-        sharded = rows.with_columns(
-            dp_replicate=np.ones_like(rows.dp), dp_shard=rows.dp, zero=np.full_like(rows.zero, 3)
-        )
-        least = StageTable.of(table.setting, sharded, best_comm(table.setting, sharded))
-        stage = np.arange(int(rows.pp.max()))[None, :]
-        # Without ZeRO-3 nothing is gathered, so the open table's transient bytes are the least.
-        transient = table.transient_bytes(stage)
-        return Cuts(
-            table=table,
-            units=units,
-            seconds=table.layer_s @ units.prefix.T,
-            state=least.state_bytes @ units.prefix.T,
-            saved=table.memory.saved @ units.prefix.T,
-            ends_s=table.ends_s(stage),
-            ends_bytes=least.ends_bytes(stage) - least.transient_bytes(stage) + transient,
-            held=in_flight(rows, stage),
-        )
+    @property
+    def rows(self) -> Rows:
+        return self.costs.rows
 
     @cached_property
     def total_s(self) -> Array:
         """Sum of all stage seconds, [R]."""
-        rows = self.table.rows
-        return self.seconds[:, -1] + self.table.first.total + self.table.last.total + rows.pp * self.table.hop_s
+        costs = self.costs
+        return self.seconds[:, -1] + costs.first_s + costs.last_s + self.rows.pp * costs.hop_s
 
     @cached_property
     def even_s(self) -> Array:
         """What max_s t_s cannot fall below, memory aside, [R]."""
-        rows, units = self.table.rows, len(self.units)
+        rows, units = self.rows, len(self.units)
         shortest = np.diff(self.seconds, axis=1).min(axis=1)
-        return SAFE * np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.table.hop_s)
+        return SAFE * np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.costs.hop_s)
 
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
@@ -225,7 +219,7 @@ class Cuts:
 
     def _by_runs(self, slowest: Array, capacity: Array) -> Array:
         """`_greedy` for few runs of equal units: reach is arithmetic within a run."""
-        rows, last = self.table.rows, len(self.units)
+        rows, last = self.rows, len(self.units)
         at = np.zeros(len(rows))
         ok = np.ones(len(rows), bool)
         for stage in range(self.held.shape[1]):
@@ -249,7 +243,7 @@ class Cuts:
 
     def _greedy(self, slowest: Array, capacity: Array) -> Array:
         """Units in order: each stage reaches as far as it can, leaving one for every later stage."""
-        rows, last = self.table.rows, len(self.units)
+        rows, last = self.rows, len(self.units)
         at = np.zeros(len(rows), np.int64)
         each = np.arange(len(rows))
         ok = np.ones(len(rows), bool)
@@ -265,32 +259,33 @@ class Cuts:
         return ok & (at == last)
 
     def __getitem__(self, index: Any) -> "Cuts":
-        picked = {n: getattr(self, n)[index] for n in ("seconds", "state", "saved", "ends_s", "ends_bytes", "held")}
-        return replace(self, table=self.table[index], **picked)
+        names = ("costs", "seconds", "state", "saved", "ends_s", "ends_bytes", "held")
+        return replace(self, **{n: getattr(self, n)[index] for n in names})
 
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
         """T*: a lower bound on max_s t_s, within `tolerance` of the least feasible one; inf where nothing fits."""
         low, high = self.even_s, self.total_s
         fits = self.feasible(high, capacity)
-        search = fits & ~self.feasible(low, capacity)
-        below, above = low.copy(), np.where(search, high, low)
-        near = low * 1.05  # most are near an even cut: look there before halving the whole range
-        good = search & (near < high) & self.feasible(near, capacity)
-        above = np.where(good, near, above)
+        out = np.where(fits, low, np.inf)
+        search = np.flatnonzero(fits & ~self.feasible(low, capacity))
+        if not len(search):
+            return out
+        part = self if len(search) == len(low) else self[search]
+        below, above = low[search], high[search]
+        near = below * 1.03  # most are near an even cut: look there before halving the whole range
+        above = np.where((near < above) & part.feasible(near, capacity), near, above)
         while np.any(above - below > tolerance * above):
             middle = 0.5 * (below + above)
-            good = self.feasible(middle, capacity)
-            below, above = np.where(search & ~good, middle, below), np.where(search & good, middle, above)
-        return np.where(fits, below, np.inf)
+            good = part.feasible(middle, capacity)
+            below, above = np.where(good, below, middle), np.where(good, middle, above)
+        out[search] = below
+        return out
 
-    def bounds(
-        self, capacity: float, cutoff_s: float = np.inf, tolerance: float = 1e-7, once: Array | float | None = None
-    ) -> Array:
+    def bounds(self, setting: Setting, cutoff_s: float = np.inf, tolerance: float = 1e-7) -> Array:
         """Least step seconds over all cuts; inf where memory holds none, at least the cutoff where that is passed."""
-        rows = self.table.rows
-        once = self.table.once_mean_s() if once is None else np.full(len(rows), once)
-        fixed = per_batch(self.table.setting, rows, self.total_s / rows.vpp + once)
-        rounds = per_batch(self.table.setting, rows, rows.micro_batches - 1.0 / rows.vpp)
+        rows, capacity = self.rows, setting.capacity_bytes
+        fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
+        rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
         out = np.full(len(rows), cutoff_s)
         near = np.flatnonzero(self._within(cutoff_s, fixed, rounds, capacity))
         if len(near):
@@ -312,7 +307,7 @@ class Cuts:
 
     def least_bytes(self, steps: int = 30) -> Array:
         """Least capacity under which some cut fits, [R], from above."""
-        low = np.zeros(len(self.table.rows))
+        low = np.zeros(len(self.rows))
         high = self.state[:, -1] + self.held.max(axis=1) * self.saved[:, -1] + self.ends_bytes.max(axis=1)
         unhurried = self.total_s * 2.0
         for _ in range(steps):

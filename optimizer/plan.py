@@ -15,6 +15,7 @@ from meshwright.hardware.errors import InputError, MeshwrightError
 from meshwright.hardware.units import human_bytes
 
 SCHEMA_VERSION = 1
+_MAX_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -244,10 +245,18 @@ def load_priced(path: str | Path) -> Priced:
 def _read(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:  # not read_text: it may be a pipe, or never end
+            raw = file.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise InputError(f"{path} is larger than {_MAX_BYTES:,} bytes; no plan is")
+        text = raw.decode("utf-8")
         data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError, RecursionError) as error:
-        line = getattr(error, "strerror", None) or " ".join(str(error).split())[:160] or type(error).__name__
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read plan {path}: not UTF-8 text (byte {error.start})") from None
+    except RecursionError:
+        raise InputError(f"cannot read plan {path}: it is nested too deeply") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        line = getattr(error, "strerror", None) or " ".join(str(error).split())[:160]
         raise InputError(f"cannot read plan {path}: {line}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise InputError(f"{path} is not a plan file; write one with `meshwright recommend ... -o plan.yaml`")

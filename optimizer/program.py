@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from meshwright.costmodel.placement import Placement
+from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts
 
 Array = NDArray[Any]
@@ -60,15 +61,15 @@ class CutResult:
     slack_s: float
 
 
-def entries_of(cuts: Cuts, slowest: float, capacity: int) -> Entries:
+def entries_of(table: StageTable, cuts: Cuts, slowest: float, capacity: int) -> Entries:
     """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut."""
-    pp, units = int(cuts.table.rows.pp[0]), len(cuts.units)
+    pp, units = int(cuts.rows.pp[0]), len(cuts.units)
     rows = [_shares(cuts, s, slowest, capacity) for s in range(pp)]
     if cuts.units.alike:
         stage, start, length = _alike_windows([n for _, n in rows], units)
     else:
         stage, start, length = _reach_windows(rows, units)
-    return _price(cuts, stage, start, length)
+    return _price(table, cuts, stage, start, length)
 
 
 def _shares(cuts: Cuts, stage: int, slowest: float, capacity: int) -> tuple[Array, Array]:
@@ -119,11 +120,11 @@ def _reach_windows(rows: list[tuple[Array, Array]], units: int) -> tuple[Array, 
     return np.concatenate(stage), np.concatenate(starts), np.concatenate(lengths)
 
 
-def _price(cuts: Cuts, stage: Array, start: Array, length: Array) -> Entries:
+def _price(table: StageTable, cuts: Cuts, stage: Array, start: Array, length: Array) -> Entries:
     """Seconds and host bytes of the shares, by the cost model."""
     at = np.maximum(start, 0)
     counts = (cuts.units.prefix[at + length] - cuts.units.prefix[at])[None]
-    table, stages = cuts.table, stage[None, :]
+    stages = stage[None, :]
     if not len(stage):
         empty = np.zeros(0)
         return Entries(stage, start, length, empty, empty, empty)
@@ -157,7 +158,7 @@ def solve_cut(
 
     `host_pools` lists (stages, bytes that the devices of one rank per stage may keep on the host together).
     """
-    rows = cuts.table.rows
+    rows = cuts.rows
     pp, m, v = int(rows.pp[0]), int(rows.micro_batches[0]), int(rows.vpp[0])
     tick = cutoff_s / TICKS
     slack = (m * v + pp + v) * tick / (2 * v)

@@ -32,7 +32,8 @@ class Level:
     least_batch: int
     most_batch: int
     _bounds: Array = field(default_factory=lambda: np.zeros(0))
-    _columns: Any = None
+    _columns: Any = None  # unsorted; most candidates of a large level are dropped unseen
+    _order: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     _at: int = 0  # candidates before this are gone
     _new: list[tuple[Array, Any]] = field(default_factory=list)
     _least_new: float = float("inf")
@@ -55,7 +56,7 @@ class Level:
         stop = min(max(near, self._at + self.least_batch), self._at + self.most_batch, len(self._bounds))
         taken = slice(self._at, stop)
         self._at = stop
-        return self._bounds[taken], self._columns[taken]
+        return self._bounds[taken], self._columns[self._order[taken]]
 
     def drop(self, cutoff: float) -> int:
         """Forget candidates whose bound is not below the cutoff; how many."""
@@ -63,7 +64,7 @@ class Level:
         stop = max(self._at, int(np.searchsorted(self._bounds, cutoff, side="left")))
         gone = len(self._bounds) - stop
         if gone:
-            self._bounds, self._columns = self._bounds[:stop], self._columns[:stop]
+            self._bounds, self._order = self._bounds[:stop], self._order[:stop]
         return gone
 
     def _merge(self) -> None:
@@ -71,11 +72,11 @@ class Level:
             return
         parts = self._new
         if self._at < len(self._bounds):
-            parts = [(self._bounds[self._at :], self._columns[self._at :]), *parts]
+            parts = [(self._bounds[self._at :], self._columns[self._order[self._at :]]), *parts]
         bounds = np.concatenate([b for b, _ in parts])
-        columns = concatenate([c for _, c in parts])
-        order = np.argsort(bounds, kind="stable")
-        self._bounds, self._columns, self._at = bounds[order], columns[order], 0
+        self._columns = concatenate([c for _, c in parts])
+        self._order = np.argsort(bounds, kind="stable")
+        self._bounds, self._at = bounds[self._order], 0
         self._new, self._least_new = [], float("inf")
 
 

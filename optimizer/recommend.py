@@ -104,7 +104,9 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
 def infeasible(space: Space, search: Search) -> Infeasible:
     """Say what fails: rules that leave nothing, or memory, with the closest miss."""
     if "no cut fits the device memory" not in search.funnel.removed:
-        worst = max(search.funnel.removed, key=lambda r: search.funnel.removed[r], default="the constraints")
+        asked = {c.text for c in space.constraints}
+        removed = search.funnel.removed
+        worst = max(removed, key=lambda r: (r in asked, removed[r]), default="the constraints")
         return Infeasible(
             f"the rules leave no layout; most fall to {worst!r}. Drop or widen it.", None, None, search.funnel.removed
         )

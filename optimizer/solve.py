@@ -8,6 +8,7 @@ CP-SAT settles one at a time. The search ends when no open candidate has a bound
 """
 
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,17 @@ from meshwright.costmodel.placement import (
     Groups,
     groups_of_arrays,
     groups_of_splits,
+    innermost,
     joint_splits,
     nestings,
     placeable,
     placement_of,
+    strides_of,
 )
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, per_batch, row_bounds
+from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, loosest, per_batch, row_bounds
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import CutResult, entries_of, host_groups, solve_cut
 from meshwright.optimizer.queue import Level
@@ -42,7 +45,7 @@ EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.003
 # Least and most candidates of each level refined at once, by how many children they have.
-_BATCHES = ((64, 512), (128, 2048), (512, 4096), (32, 512), (512, 4096), (16, 64), (16, 64), (1, 1))
+_BATCHES = ((64, 512), (128, 2048), (512, 4096), (32, 512), (512, 4096), (16, 64), (4, 16), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -218,13 +221,8 @@ class Search:
 
     def _memory(self, rows: Rows) -> list[tuple[Array, Rows]]:
         """The same with the device memory, at the least any data sharding needs."""
-        out = []
-        for part, units in self._by_units(rows):
-            table = StageTable.of(self.setting, part, best_comm(self.setting, part))
-            cuts = Cuts.loosest(table, units)
-            bounds = cuts.bounds(self.setting.capacity_bytes, self._limit, tolerance=1e-3, once=0.0)
-            out.append((self._scaled(bounds), part))
-        return out
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        return [(self._cut_bounds(loosest(table), 0.02), rows)]
 
     @property
     def _limit(self) -> float:
@@ -239,11 +237,8 @@ class Search:
         return [(self._scaled(row_bounds(table)), Settled(rows))]
 
     def _cuts(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
-        out = []
-        for part, units in self._by_units(settled.rows):
-            table = StageTable.of(self.setting, part, best_comm(self.setting, part))
-            out.append((self._cut_bounds(table, units, 1e-4), Settled(part)))
-        return out
+        table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
+        return [(self._cut_bounds(table.costs, 1e-3), settled)]
 
     def _splits(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
@@ -257,36 +252,73 @@ class Search:
         groups = groups_of_splits(factors, rows.ep, rows.etp)
         fits = groups.ep.size == rows.ep
         self.funnel.remove(EXPERTS, int((~fits).sum()))
-        return self._placed(Settled(rows[fits], factors[fits]), groups[fits])
+        return [self._placed(Settled(rows[fits], factors[fits]), groups[fits])]
 
     def _orders(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
-        """Splits with every order on torus axes."""
+        """Splits with every order on torus axes, bounded on the way.
+
+        First which dimension is innermost on each axis, then the whole order on each; what is open on an axis
+        counts with the least strides it can have.
+        """
         assert settled.factors is not None
-        of_row, strides = [], []
-        for i, factors in enumerate(settled.factors):
-            for nesting in nestings(factors, self.setting.cluster.levels):
-                of_row.append(i)
-                strides.append(nesting)
-        self.funnel.enter("plans", len(of_row))
-        placed = settled[np.array(of_row)].with_strides(np.array(strides))
-        return self._placed(placed, placed.groups)
+        torus = self.setting.network.torus
+        for i in range(len(settled)):
+            if np.isinf(self.cutoff_s) and visible(settled.rows[i : i + 1]) not in self.best:
+                self._same_order(settled[i : i + 1])
+        placed = settled.with_strides(np.ones_like(settled.factors))
+        steps = [(axis, innermost) for axis in torus] + [(axis, nestings) for axis in torus]
+        for axis, choices in steps:
+            of_row, columns = [], []
+            for i in range(len(placed)):
+                for strides in choices(placed.factors[i, :, axis]):
+                    # A later step only completes what an earlier one began.
+                    if (strides >= placed.strides[i, :, axis]).all():
+                        of_row.append(i)
+                        columns.append(strides)
+            placed = placed[np.array(of_row)]
+            placed.strides[:, :, axis] = np.array(columns)
+            bounds, placed = self._alive(*self._placed(placed, placed.groups))
+            if not len(placed):
+                return []
+        if not torus:
+            bounds, placed = self._placed(placed, placed.groups)
+        self.funnel.enter("plans", len(placed))
+        return [(bounds, placed)]
 
-    def _placed(self, settled: "Settled", groups: Groups) -> list[tuple[Array, "Settled"]]:
-        out = []
-        for v in np.unique(settled.rows.vpp):
-            part = np.flatnonzero(settled.rows.vpp == v)
-            comm = PlacedComm(self.setting.network, groups[part])
-            table = StageTable.of(self.setting, settled.rows[part], comm)
-            out.append((self._cut_bounds(table, Units.of(self.setting, int(v)), 1e-6), settled[part]))
-        return out
+    def _same_order(self, split: "Settled") -> None:
+        """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
+        assert split.factors is not None
+        axes = self.setting.network.torus
+        strides = []
+        for order in permutations(range(len(DIMENSIONS))):
+            one = np.ones_like(split.factors[0])
+            for axis in axes:
+                one[:, axis] = strides_of(split.factors[0, :, axis], order)
+            strides.append(one)
+        distinct = np.unique(np.array(strides), axis=0)
+        placed = split[np.zeros(len(distinct), np.int64)].with_strides(distinct)
+        bounds, placed = self._placed(placed, placed.groups)
+        best = int(np.argmin(bounds))
+        if bounds[best] < self.cutoff_s:
+            self._solve(placed[best : best + 1])
 
-    def _cut_bounds(self, table: StageTable, units: Units, tolerance: float) -> Array:
-        cuts = Cuts.of(table, units)
-        return self._scaled(cuts.bounds(self.setting.capacity_bytes, self._limit, tolerance))
+    def _placed(self, settled: "Settled", groups: Groups) -> tuple[Array, "Settled"]:
+        table = StageTable.of(self.setting, settled.rows, PlacedComm(self.setting.network, groups))
+        return self._cut_bounds(table.costs, 1e-6), settled
 
-    def _by_units(self, rows: Rows) -> list[tuple[Rows, Units]]:
-        """Rows apart by chunks per stage: their stages are cut from different units."""
-        return [(rows[rows.vpp == v], Units.of(self.setting, int(v))) for v in np.unique(rows.vpp)]
+    def _cut_bounds(self, costs: StageCosts, tolerance: float) -> Array:
+        """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
+
+        Tables are as wide as the deepest pipeline in them.
+        """
+        rows, bounds = costs.rows, np.zeros(len(costs.rows))
+        depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
+        groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
+        for g, group in enumerate(groups):
+            part = np.flatnonzero(of_row == g)
+            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
+            bounds[part] = cuts.bounds(self.setting, self._limit, tolerance)
+        return self._scaled(bounds)
 
     def _stages(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         """Settle the stages of each placed plan; nothing is left to refine."""
@@ -299,13 +331,14 @@ class Search:
         key, placement = visible(row), plan.placement
         units = Units.of(setting, int(row.vpp[0]))
         comm = PlacedComm(setting.network, plan.groups)
-        cuts = Cuts.of(StageTable.of(setting, row, comm), units)
+        table = StageTable.of(setting, row, comm)
+        cuts = Cuts.of(table.costs, units)
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        result = self._best_cut(cuts, placement, self.cutoff_s / scale)
+        result = self._best_cut(table, cuts, placement, self.cutoff_s / scale)
         self.solved += 1
         self.funnel.enter("solved", 1)
         if result.status == "UNKNOWN":
-            self.undecided.append(float(cuts.bounds(setting.capacity_bytes)[0]))
+            self.undecided.append(float(cuts.bounds(setting)[0]))
         if result.status == "FEASIBLE":
             self.undecided.append(result.bound_s * scale)
         if not result.lengths:
@@ -318,18 +351,18 @@ class Search:
         if key not in self.best or found.value_s < self.best[key].value_s:
             self.best[key] = found
 
-    def _best_cut(self, cuts: Cuts, placement: Placement, cutoff_s: float) -> CutResult:
+    def _best_cut(self, table: StageTable, cuts: Cuts, placement: Placement, cutoff_s: float) -> CutResult:
         """Solve one candidate below the cutoff; while there is none, below a trial that grows until a cut is found."""
-        setting, row = self.setting, cuts.table.rows
+        setting, row = self.setting, table.rows
         capacity, pools = setting.capacity_bytes, self._pools(row, placement)
         floor, most = float(cuts.least_slowest(capacity)[0]), float(cuts.total_s[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        trial = cutoff_s if np.isfinite(cutoff_s) else 1.02 * float(cuts.bounds(capacity)[0])
+        trial = cutoff_s if np.isfinite(cutoff_s) else 1.02 * float(cuts.bounds(setting)[0])
         while True:
             spare = trial - most / float(row.vpp[0])
             # The margin is for what rounding hides; a share slower than this is on no plan within the cutoff.
             slowest = min(most, max(spare / rounds if rounds > 0 else most, floor)) * (1 + 1e-6)
-            entries = entries_of(cuts, slowest, capacity)
+            entries = entries_of(table, cuts, slowest, capacity)
             result = solve_cut(cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed)
             if result.status != "INFEASIBLE" or np.isfinite(cutoff_s) or slowest >= most:
                 return result

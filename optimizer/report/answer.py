@@ -130,7 +130,7 @@ def _step(plan: Priced) -> Iterator[Block]:
             for part, s in sorted(shown.items(), key=lambda item: -item[1])
         ]
         + [("sum", words.fixed(e.step_s, decimals), "100.0%", "", "")],
-        "lrrll",
+        "lrrbl",
         header=("exposed part", "s", "", "", ""),
     )
     yield faint("lower: peak rates, everything hidden. upper: the same rates as expected, nothing hidden.")
@@ -156,7 +156,7 @@ def _memory(plan: Priced) -> Iterator[Block]:
     rows.append(
         ("free" if left >= 0 else "SHORT", words.gib(abs(left)), words.percent(abs(left) / whole), "")
     )
-    yield table(rows, "lrrl", header=("part", "GiB", "", ""))
+    yield table(rows, "lrrb", header=("part", "GiB", "", ""))
     if len(e.memory) > 1:
         yield line(f"all stages: {words.gib(min(e.stage_bytes))} to {words.gib(need)} GiB")
     if max(e.host_bytes) > 0:

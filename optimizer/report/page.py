@@ -56,12 +56,15 @@ def bullet(text: str) -> Block:
 
 
 def table(rows: Iterable[Cells], align: str, header: Cells = (), bold: Sequence[int] = ()) -> Block:
-    """Columns without lines. `align` has one of l, r per column; `bold` names rows by number."""
+    """Columns without lines. `align` has one letter per column: l, r, or b for a bar, which never wraps.
+
+    `bold` names rows by number.
+    """
     made = Table(box=None, show_header=bool(header), padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for index, side in enumerate(align):
         name = Text(header[index]) if header else ""
         made.add_column(
-            name, justify="right" if side == "r" else "left", overflow="fold", no_wrap=side == "r"
+            name, justify="right" if side == "r" else "left", overflow="fold", no_wrap=side != "l"
         )
     for number, row in enumerate(rows):
         made.add_row(*(Text(cell) for cell in row), style="bold" if number in bold else "")

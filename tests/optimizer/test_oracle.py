@@ -1,0 +1,165 @@
+"""The oracle itself: its rules, placements and hosts against the cost model's words and against hand counts."""
+
+from dataclasses import replace
+from math import comb
+from random import Random
+
+import numpy as np
+import pytest
+from exhaustive_oracle import Wishes, cuts_of, hosts_of, placements_of, price_everything
+from independent_rules import PREDICATES, Candidate, legal, well_formed
+from instances import build, instance
+
+from meshwright.costmodel.estimate import estimate
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.legal import RULES
+from meshwright.costmodel.placement import enumerate_placements
+from meshwright.costmodel.rows import Rows
+from meshwright.hardware.errors import LayoutError
+from meshwright.hardware.network import SwitchTier, TorusAxis
+
+AXIS = TorusAxis("x", 4, 1e9, True, 1e-6)
+TIER = SwitchTier("nvlink", 4, 1e9, 1e-6)
+
+
+def test_the_rules_have_the_same_names() -> None:
+    assert {rule.name for rule in RULES} == set(PREDICATES)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_every_rule_agrees_with_its_twin(seed: int) -> None:
+    """On candidates drawn without regard to any rule."""
+    random, setting = Random(seed), instance(seed).setting
+    drawn = [_anything(random) for _ in range(1500)]
+    columns = {
+        name: np.array([CP_KINDS.index(v) if name == "cp_kind" else int(v) for v in values], np.int64)
+        for name, values in zip(Candidate._fields, zip(*drawn, strict=True), strict=True)
+    }
+    kinds = len(setting.model.kinds)
+    zeros = np.zeros(len(drawn), np.int64)
+    rows = Rows(**columns, policies=np.zeros((len(drawn), kinds), np.int64), offload=zeros)
+    for rule in RULES:
+        theirs = rule.holds(setting, rows)
+        ours = np.array([PREDICATES[rule.name](setting, x) for x in drawn])
+        differ = np.flatnonzero(theirs != ours)
+        assert not len(differ), (rule.name, drawn[differ[0]])
+
+
+def _anything(random: Random) -> Candidate:
+    tp = random.choice((1, 1, 2, 3, 4, 6))
+    return Candidate(
+        dp_replicate=random.randint(1, 3), dp_shard=random.randint(1, 3), zero=random.randint(0, 3),
+        cp=random.choice((1, 1, 2, 3, 4)), cp_kind=random.choice(CP_KINDS), tp=tp, sp=random.random() < 0.7,
+        pp=random.randint(1, 4), vpp=random.choice((1, 1, 2, 3)), gpipe=random.random() < 0.2,
+        ep=random.choice((1, 1, 2, 3, 4)), etp=random.choice((1, tp)), micro_batch=random.choice((1, 1, 2, 3)),
+        sequences=random.choice((4, 6, 12, 24)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_well_formed_is_what_a_layout_accepts(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(500):
+        x = _anything(random)
+        if x.stage_devices % (x.ep * x.etp):
+            continue  # a rule of its own
+        words = {n: v for n, v in x._asdict().items() if n != "gpipe"}
+        schedule = "gpipe" if x.gpipe else "interleaved" if x.vpp > 1 else "1f1b"
+        try:
+            Layout(**words, schedule=schedule)
+        except LayoutError:
+            assert not well_formed(x), x
+        else:
+            assert well_formed(x), x
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_placements_are_those_of_the_cost_model(seed: int) -> None:
+    levels = instance(seed).setting.cluster.levels
+    for degrees in ((2, 1, 1, 1, 2), (1, 2, 2, 1, 1), (2, 2, 1, 1, 1), (1, 1, 3, 1, 2), (2, 1, 2, 1, 2), (1, 1, 1, 1, 4)):
+        named = dict(zip(("tp", "cp", "dp_shard", "dp_replicate", "pp"), degrees, strict=True))
+        ours = placements_of(degrees, levels)
+        assert set(ours) == set(enumerate_placements(named, levels))
+        assert len(set(ours)) == len(ours)
+
+
+def test_placements_by_hand() -> None:
+    """tp=2 and pp=2 on a ring of 4 and a tier of 4: together on one (two orders on the ring), or apart."""
+    assert len(placements_of((2, 1, 1, 1, 2), (AXIS, TIER))) == 2 + 1 + 2
+    assert placements_of((3, 1, 1, 1, 1), (AXIS,)) == (((("tp", 3),),),)  # one of four stays idle
+    assert placements_of((8, 1, 1, 1, 1), (AXIS,)) == ()
+
+
+@pytest.mark.parametrize(
+    ("placement", "per_host", "hosts"),
+    [
+        (((("tp", 4),), (("pp", 2),)), 4, {(4, 0), (0, 4)}),
+        (((("tp", 2), ("pp", 2)), ()), 4, {(2, 2)}),
+        (((("pp", 2), ("tp", 2)), ()), 2, {(1, 1)}),  # stages alternate: every host has both
+        (((("tp", 2), ("pp", 2)), ()), 2, {(2, 0), (0, 2)}),
+        (((("pp", 3),), (("dp_shard", 2),)), 4, {(1, 1, 1)}),  # one device of each host idle
+        (((("pp", 2),), (("pp", 2),)), 8, {(1, 1, 1, 1)}),  # idle devices between the used ones
+        (((("pp", 2),), (("pp", 2),)), 4, {(1, 1, 0, 0), (0, 0, 1, 1)}),
+    ],
+)
+def test_hosts_by_hand(placement: tuple, per_host: int, hosts: set) -> None:
+    pp = max(len(h) for h in hosts)
+    assert set(hosts_of(placement, (AXIS, TIER), per_host, pp)) == hosts
+
+
+@pytest.mark.parametrize("seed", [0, 5, 9, 13])
+def test_cuts_are_all_compositions(seed: int) -> None:
+    setting = instance(seed).setting
+    for pp in range(1, setting.model.layers + 1):
+        assert len(cuts_of(setting, pp, 1)) == comb(setting.model.layers - 1, pp - 1)
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
+    """Plans drawn from the whole space: seconds, device bytes, and no complaint from the cost model."""
+    random = Random(seed)
+    _, space = build(seed)
+    setting = space.setting
+    for batch in (b for b in space.batches if b.seconds.size):
+        n, c = random.randrange(len(batch.of)), random.randrange(len(batch.cuts))
+        row = space.rows[batch.of[n : n + 1]]
+        number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}
+        gpipe, kind = number.pop("gpipe"), number.pop("cp_kind")
+        layout = Layout(
+            **{**number, "sp": bool(number["sp"])},
+            cp_kind=CP_KINDS[kind],
+            schedule="interleaved" if number["vpp"] > 1 else "gpipe" if gpipe else "1f1b",
+            layers_per_stage=batch.cuts[c],
+            policies=tuple(POLICIES[p] for p in row.policies[0]),
+            offload=OFFLOADS[int(row.offload[0])],
+            placement=batch.placements[batch.placement_of[n]],
+        )
+        priced = estimate(setting, layout)
+        scale = setting.training.sequences / priced.sequences
+        assert batch.seconds[n, c] == pytest.approx(priced.step_s * scale, rel=1e-9)
+        assert batch.device_bytes[n, c] == pytest.approx(max(priced.stage_bytes), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 5))
+def test_what_the_space_leaves_out_is_never_better(seed: int) -> None:
+    """GPipe and sp=false, where the same layout is legal with sp: neither faster nor leaner than what stays."""
+    setting = instance(seed).setting
+    wider = Wishes(candidate=lambda x: legal(setting, x._replace(sp=True)), asks_schedule=True, asks_sp=True)
+    narrow, wide = price_everything(setting, Wishes()), price_everything(setting, wider)
+    assert len(wide.rows) >= len(narrow.rows)
+    for capacity in (np.inf, setting.capacity_bytes):
+        best, other = narrow.best(capacity), wide.best(capacity)
+        assert (best is None) == (other is None)
+        if best is not None and other is not None:
+            assert best.seconds <= other.seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [3, 11, 24])
+def test_kinds_of_context_parallelism_are_one_without_it(seed: int) -> None:
+    setting = instance(seed).setting
+    rows = price_everything(setting, Wishes(candidate=lambda x: x.cp == 1)).rows[:1]
+    layouts = [
+        replace(Layout(), zero=0, micro_batch=int(rows.micro_batch[0]), cp_kind=kind) for kind in CP_KINDS
+    ]
+    prices = {(e.step_s, e.stage_bytes) for e in (estimate(setting, x) for x in layouts)}
+    assert len(prices) == 1
