@@ -31,14 +31,17 @@ SHAPE_COLUMNS = ("micro_batch", "cp", "tp", "sp", "ep", "etp")
 
 
 def distinct(rows: Rows, names: Sequence[str]) -> tuple[Array, Array]:
-    """(first row of each distinct combination, combination of each row)."""
-    key = np.zeros(len(rows), np.int64)
-    for name in names:
-        _, code = np.unique(getattr(rows, name), return_inverse=True)
-        _, key = np.unique(key * (int(code.max(initial=0)) + 1) + code, return_inverse=True)
-    first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
-    first[key[::-1]] = np.arange(len(rows))[::-1]
-    return first, key
+    """(some row of each distinct combination, combination of each row)."""
+    columns = [getattr(rows, name) for name in names]
+    key = np.zeros(len(rows), np.uint64)
+    for column in columns:
+        key = key * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
+    _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
+    if all((column[first][of_row] == column).all() for column in columns):
+        return first, of_row
+    # Two combinations met on one key; the slow way cannot.
+    _, first, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
+    return first, of_row.ravel()
 
 
 @dataclass(frozen=True)

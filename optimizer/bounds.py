@@ -25,6 +25,7 @@ from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.pipeline import in_flight, step_s
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import distinct
 from meshwright.costmodel.stages import StageCosts, StageTable
 
 Array = NDArray[Any]
@@ -32,6 +33,7 @@ Array = NDArray[Any]
 # Sums of floats in another order differ by less than this; bounds give it away so that they stay below.
 SAFE = 1.0 - 1e-9
 _BYTE = 1.0
+_LADDER = (1.0, 1.02, 1.06, 1.2, 1.6)
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,8 @@ def _least_units(setting: Setting, rows: Rows) -> Array:
 
 def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
     """Least seconds of one layer of each kind [R, K] and of both ends [R], on the few distinct shapes."""
-    key = np.stack([frame.micro_batch, frame.cp, frame.tp, frame.sp], axis=1)
-    distinct, inverse = np.unique(key, axis=0, return_inverse=True)
-    inverse = inverse.ravel()
-    first_at = np.zeros(len(distinct), np.int64)
-    first_at[inverse] = np.arange(len(frame))
-    shapes = frame[first_at]
+    first, inverse = distinct(frame, ("micro_batch", "cp", "tp", "sp"))
+    shapes = frame[first]
     one = np.ones(len(shapes), np.int64)
     # More expert parallelism only fills the expert products better, so all of it is a bound; its exchange is not
     # charged. Nothing is sharded over data, nothing recomputed.
@@ -265,24 +263,42 @@ class Cuts:
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
         """T*: a lower bound on max_s t_s, within `tolerance` of the least feasible one; inf where nothing fits."""
         low, high = self.even_s, self.total_s
-        fits = self.feasible(high, capacity)
-        out = np.where(fits, low, np.inf)
-        search = np.flatnonzero(fits & ~self.feasible(low, capacity))
+        out = low.copy()
+        search = np.flatnonzero(~self.feasible(low, capacity))
         if not len(search):
             return out
         part = self if len(search) == len(low) else self[search]
         below, above = low[search], high[search]
+        fits = part.feasible(above, capacity)
         near = below * 1.03  # most are near an even cut: look there before halving the whole range
         above = np.where((near < above) & part.feasible(near, capacity), near, above)
-        while np.any(above - below > tolerance * above):
+        while np.any(fits & (above - below > tolerance * above)):
             middle = 0.5 * (below + above)
             good = part.feasible(middle, capacity)
             below, above = np.where(good, below, middle), np.where(good, middle, above)
-        out[search] = below
+        out[search] = np.where(fits, below, np.inf)
         return out
 
-    def bounds(self, setting: Setting, cutoff_s: float = np.inf, tolerance: float = 1e-7) -> Array:
-        """Least step seconds over all cuts; inf where memory holds none, at least the cutoff where that is passed."""
+    def stepwise(self, capacity: float) -> Array:
+        """`least_slowest` on a ladder of shares above the even one: coarser and cheaper."""
+        out = np.full(len(self.rows), np.inf)
+        left, below = np.arange(len(out)), 1.0
+        for step in (*_LADDER, None):
+            part = self if len(left) == len(out) else self[left]
+            good = part.feasible(part.total_s if step is None else part.even_s * step, capacity)
+            out[left[good]] = part.even_s[good] * below
+            left, below = left[~good], step or 0.0
+            if not len(left):
+                break
+        return out
+
+    def bounds(
+        self, setting: Setting, cutoff_s: float = np.inf, tolerance: float = 1e-7, coarse: bool = False
+    ) -> Array:
+        """Least step seconds over all cuts; inf where memory holds none, at least the cutoff where that is passed.
+
+        `coarse` looks for the slowest stage on a few steps only.
+        """
         rows, capacity = self.rows, setting.capacity_bytes
         fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
         rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
@@ -290,11 +306,18 @@ class Cuts:
         near = np.flatnonzero(self._within(cutoff_s, fixed, rounds, capacity))
         if len(near):
             part = self if len(near) == len(rows) else self[near]
-            slowest = part.least_slowest(capacity, tolerance)
+            slowest = part.stepwise(capacity) if coarse else part.least_slowest(capacity, tolerance)
             # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
             waiting = np.where(np.isfinite(slowest), rounds[near] * np.minimum(slowest, part.total_s), np.inf)
             out[near] = SAFE * (waiting + fixed[near])
         return out
+
+    def slowest_within(self, setting: Setting, step_s: float) -> Array:
+        """Seconds of the slowest stage with which a step takes `step_s` (for the nominal batch), [R]."""
+        rows = self.rows
+        fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
+        rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
+        return np.where(rounds > 0, (step_s - fixed) / np.where(rounds > 0, rounds, 1.0), self.total_s)
 
     def _within(self, cutoff_s: float, fixed: Array, rounds: Array, capacity: float) -> Array:
         """Whether a cut might stay below the cutoff: one pass at the slowest stage that the cutoff allows."""

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from operator import index
 from pathlib import Path
 from typing import Any, Self
 
@@ -143,7 +144,11 @@ class Priced:
             "inputs": dict(data["inputs"]),
             "layout": Layout.from_dict(data["layout"]),
             "estimate": StepEstimate.from_dict(data["estimate"], data["memory"]),
-            "idle": Idle(idle["devices"], tuple((n, u, s) for n, u, s in idle["levels"]), idle["reason"]),
+            "idle": Idle(
+                index(idle["devices"]),
+                tuple((str(name), index(used), index(size)) for name, used, size in idle["levels"]),
+                str(idle["reason"]),
+            ),
             "warnings": tuple(data["warnings"]),
             "provenance": dict(data["provenance"]),
             "run": data.get("run"),

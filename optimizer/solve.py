@@ -155,20 +155,24 @@ class Search:
             return
         self.devices, self.bounds = frame.devices, self._scaled(frame_bounds(self.setting, frame))
         refine = (
-            self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders, self._stages
+            self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders
         )  # fmt: skip
         levels = [Level(least, most) for least, most in _BATCHES]
         levels[0].push(self.bounds, frame)
         cutoff = float("inf")
         while True:
             least = [level.least for level in levels]
-            # Deepest first among equals: it may lower the cutoff.
-            depth = max(range(len(levels)), key=lambda i: (-least[i], i))
+            # Lowest bound first, the deepest of equals; but down to the stages while there is no cutoff at all.
+            waiting = np.isinf(cutoff)
+            depth = max(range(len(levels)), key=lambda i: (least[i] < np.inf if waiting else -least[i], i))
             if not least[depth] < cutoff:
                 break
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
             bounds, candidates = self._alive(bounds, candidates)
-            if len(candidates):
+            if depth == len(refine):
+                for i in range(len(candidates)):
+                    self._solve(candidates[i : i + 1], float(bounds[i]))
+            elif len(candidates):
                 for child_bounds, child in refine[depth](candidates):
                     levels[depth + 1].push(*self._alive(child_bounds, child))
             if self.cutoff_s < cutoff:
@@ -222,7 +226,7 @@ class Search:
     def _memory(self, rows: Rows) -> list[tuple[Array, Rows]]:
         """The same with the device memory, at the least any data sharding needs."""
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(self._cut_bounds(loosest(table), 0.02), rows)]
+        return [(self._cut_bounds(loosest(table), 0.02, coarse=True), rows)]
 
     @property
     def _limit(self) -> float:
@@ -300,13 +304,13 @@ class Search:
         bounds, placed = self._placed(placed, placed.groups)
         best = int(np.argmin(bounds))
         if bounds[best] < self.cutoff_s:
-            self._solve(placed[best : best + 1])
+            self._solve(placed[best : best + 1], float(bounds[best]))
 
     def _placed(self, settled: "Settled", groups: Groups) -> tuple[Array, "Settled"]:
         table = StageTable.of(self.setting, settled.rows, PlacedComm(self.setting.network, groups))
         return self._cut_bounds(table.costs, 1e-6), settled
 
-    def _cut_bounds(self, costs: StageCosts, tolerance: float) -> Array:
+    def _cut_bounds(self, costs: StageCosts, tolerance: float, coarse: bool = False) -> Array:
         """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
 
         Tables are as wide as the deepest pipeline in them.
@@ -317,16 +321,11 @@ class Search:
         for g, group in enumerate(groups):
             part = np.flatnonzero(of_row == g)
             cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
-            bounds[part] = cuts.bounds(self.setting, self._limit, tolerance)
+            bounds[part] = cuts.bounds(self.setting, self._limit, tolerance, coarse)
         return self._scaled(bounds)
 
-    def _stages(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
-        """Settle the stages of each placed plan; nothing is left to refine."""
-        for i in range(len(settled)):
-            self._solve(settled[i : i + 1])
-        return []
-
-    def _solve(self, plan: "Settled") -> None:
+    def _solve(self, plan: "Settled", bound_s: float) -> None:
+        """Settle the stages of one placed plan."""
         setting, row = self.setting, plan.rows
         key, placement = visible(row), plan.placement
         units = Units.of(setting, int(row.vpp[0]))
@@ -334,11 +333,11 @@ class Search:
         table = StageTable.of(setting, row, comm)
         cuts = Cuts.of(table.costs, units)
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        result = self._best_cut(table, cuts, placement, self.cutoff_s / scale)
+        result = self._best_cut(table, cuts, placement, self.cutoff_s / scale, bound_s)
         self.solved += 1
         self.funnel.enter("solved", 1)
         if result.status == "UNKNOWN":
-            self.undecided.append(float(cuts.bounds(setting)[0]))
+            self.undecided.append(bound_s)
         if result.status == "FEASIBLE":
             self.undecided.append(result.bound_s * scale)
         if not result.lengths:
@@ -351,22 +350,25 @@ class Search:
         if key not in self.best or found.value_s < self.best[key].value_s:
             self.best[key] = found
 
-    def _best_cut(self, table: StageTable, cuts: Cuts, placement: Placement, cutoff_s: float) -> CutResult:
-        """Solve one candidate below the cutoff; while there is none, below a trial that grows until a cut is found."""
+    def _best_cut(
+        self, table: StageTable, cuts: Cuts, placement: Placement, cutoff_s: float, bound_s: float
+    ) -> CutResult:
+        """Solve one candidate below the cutoff: first near its bound, since few entries lie there, then further."""
         setting, row = self.setting, table.rows
         capacity, pools = setting.capacity_bytes, self._pools(row, placement)
-        floor, most = float(cuts.least_slowest(capacity)[0]), float(cuts.total_s[0])
+        most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        trial = cutoff_s if np.isfinite(cutoff_s) else 1.02 * float(cuts.bounds(setting)[0])
+        # The bound may be scaled by a test; the floor must stay below any cut all the same.
+        floor = min(float(cuts.slowest_within(setting, bound_s)[0]), most) if self.options.bound_scale == 1 else 0.0
+        trial = min(cutoff_s, 1.02 * bound_s)
         while True:
-            spare = trial - most / float(row.vpp[0])
-            # The margin is for what rounding hides; a share slower than this is on no plan within the cutoff.
-            slowest = min(most, max(spare / rounds if rounds > 0 else most, floor)) * (1 + 1e-6)
+            # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
+            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor)) * (1 + 1e-6)
             entries = entries_of(table, cuts, slowest, capacity)
             result = solve_cut(cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed)
-            if result.status != "INFEASIBLE" or np.isfinite(cutoff_s) or slowest >= most:
+            if result.status != "INFEASIBLE" or trial >= cutoff_s or slowest >= most:
                 return result
-            trial *= 1.5
+            trial = min(cutoff_s, 1.5 * trial)
 
     def _pools(self, row: Rows, placement: Placement) -> list[tuple[list[int], float]]:
         """Stages that share a host, and what one device of each may keep there together."""

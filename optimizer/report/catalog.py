@@ -142,7 +142,7 @@ def models_data(names: Sequence[str]) -> dict[str, Any]:
 
 def models_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
     """One line per model."""
-    yield headline(f"{len(names)} built-in models; a config.json or its folder works too")
+    yield headline(f"{words.plural(len(names), 'built-in model')}; a config.json or its folder works too")
     rows = [
         (
             name, words.size_of(m["params"]),

@@ -21,16 +21,15 @@ def next_best(plan: Plan) -> Iterator[Block]:
     columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
     nominal = plan.certificate.value_s
     values = [nominal, *(r.value_s for r in plan.runner_ups)]
+    near = ["", *("yes" if r.in_band else "no" for r in plan.runner_ups)]
     decimals = words.decimals_for(nominal)
     devices = len({layout.devices for layout in layouts}) > 1
     rows = []
     for number, (layout, cells, value) in enumerate(zip(layouts, shown, values, strict=True)):
         behind = "best" if number == 0 else f"+{value / nominal - 1:.2%}"
-        own = [str(layout.devices)] if devices else []
-        rows.append(
-            (str(number + 1), words.fixed(value, decimals), behind, *own, *(cells[c] for c in columns))
-        )
-    header = ("", "step, s", "", *(["devices"] if devices else []), *columns)
+        first = (str(number + 1), words.fixed(value, decimals), behind, near[number])
+        rows.append((*first, *([str(layout.devices)] if devices else []), *(cells[c] for c in columns)))
+    header = ("", "step, s", "", "in error band", *(["devices"] if devices else []), *columns)
     yield title("Next best plans", "what differs from the best")
     yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
 

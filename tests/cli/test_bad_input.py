@@ -47,7 +47,7 @@ FILES = {
     "half.yaml": b"schema_version: 1\ninputs: {}\n",
     "latin.yaml": "name: \xe4\n".encode("latin-1"),
     "tabs.yaml": b"a:\n\t- b: [",
-    "deep.yaml": b"[" * 3_000,
+    "deep.yaml": b"[" * 1_500,
     "bad-rates.yaml": b"name: mine\nprovenance: me\ncommon: {matmul: 1.5}\n",
 }
 
@@ -94,8 +94,10 @@ CASES = [
     (
         MODEL,
         "heads.json",
-        "'heads.json': num_attention_heads 8 is not a multiple of num_key_value_heads 3: every kv head serves the "
-        "same number of heads; make it a divisor of 8",
+        (
+            "'heads.json': num_attention_heads 8 is not a multiple of num_key_value_heads 3: every kv head serves the "
+            "same number of heads; make it a divisor of 8"
+        ),
     ),
     # the cluster
     (CLUSTER, "h10:8x1", "unknown chip 'h10'; did you mean h100 or h800 or h200?"),
@@ -103,8 +105,10 @@ CASES = [
     (
         CLUSTER,
         "h100:16x4",
-        "h100:16x4 does not exist: NVLink 4 joins at most 8 h100 chips; write chips per domain x domains, like "
-        "h100:8x8",
+        (
+            "h100:16x4 does not exist: NVLink 4 joins at most 8 h100 chips; write chips per domain x domains, like "
+            "h100:8x8"
+        ),
     ),
     (CLUSTER, "h100:0x4", "cluster 'h100:0x4' has a zero in it; every size is at least 1"),
     (CLUSTER, "h100:8x-4", "cannot read cluster 'h100:8x-4'; write chip:shape[*slices][@fabric], like ..."),
@@ -133,8 +137,10 @@ CASES = [
     (
         BATCH,
         "4MiB",
-        "cannot read batch '4MiB'; write tokens like 4Mi or 4194304, sequences like 1024seq, and a tolerance like "
-        "4Mi~5%",
+        (
+            "cannot read batch '4MiB'; write tokens like 4Mi or 4194304, sequences like 1024seq, and a tolerance like "
+            "4Mi~5%"
+        ),
     ),
     (BATCH, "4Mi~90%", "batch tolerance 0.9 is outside 0 to 0.5 (0% to 50%)"),
     # options
@@ -218,8 +224,10 @@ CASES = [
     (
         LAYOUT,
         "dp=8,zero=1,offload=activations",
-        "offload=activations needs the host's memory and h100:8x1 gives none (field host_memory_bytes); say it with "
-        "--host-memory 2TB, or use offload=none",
+        (
+            "offload=activations needs the host's memory and h100:8x1 gives none (field host_memory_bytes); say it with "
+            "--host-memory 2TB, or use offload=none"
+        ),
     ),
     # files of plans
     ("compare {} tiny.json", "gone.yaml", "cannot read plan gone.yaml: No such file or directory"),
@@ -241,7 +249,7 @@ CASES = [
     # commands
     ("{}", "recomend", "unknown command 'recomend'; did you mean recommend or compare?"),
     ("chips {}", "h1000", "unknown chip 'h1000'; did you mean h100 or ..."),
-    ("models {}", "lama-3-8b", "unknown model 'lama-3-8b'; did you mean llama-3-8b or ..."),
+    ("models {}", "qwen2.5-77b", "unknown model 'qwen2.5-77b'; did you mean qwen2.5-7b or ..."),
     (
         "recommend tiny.json --cluster {}",
         "h100:8x1",

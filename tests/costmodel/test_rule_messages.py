@@ -70,7 +70,7 @@ RULE = [
     (make_setting("llama-2-13b"), Layout(tp=5), "tp=5 (etp=1) does not divide the feed-forward widths (13824); use a divisor"),
     (MIXTRAL, Layout(dp_replicate=3, ep=3), "ep=3, etp=1: ep must divide the model's 8 experts and ep*etp the 3 devices of a stage; use such a divisor (1 for a dense model)"),
     (LLAMA, Layout(dp_replicate=2, ep=2), "ep=2, etp=1: ep must divide the model's 0 experts and ep*etp the 2 devices of a stage; use such a divisor (1 for a dense model)"),
-    (make_setting("llama-3-8b", sequences=8, seq_len=4095), Layout(cp=2, zero=1), "seq_len 4095 is not a multiple of 2*cp (cp=2) times tp=1; use degrees that divide it"),
+    (make_setting("llama-3-8b", sequences=8, seq_len=4098), Layout(cp=2, zero=1), "seq_len 4098 is not a multiple of 2*cp (cp=2) times tp=1; use degrees that divide it"),
     (make_setting("llama-3-8b", sequences=8, seq_len=4098), Layout(tp=4), "seq_len 4098 is not a multiple of 2*cp (cp=1) times tp=4; use degrees that divide it"),
     (LLAMA, Layout(cp=16, zero=1, cp_kind="all_to_all"), "cp_kind=all_to_all needs tp*cp=16 to divide heads and kv heads (32 and 8); use ring or all_gather"),
     (LLAMA, Layout(dp_replicate=6), "a batch of 128 sequences is not a multiple of dp*micro_batch = 6*1; change one of them"),

@@ -1,0 +1,205 @@
+"""What the pages must say; not how they are set."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import meshwright as mw
+from meshwright.optimizer.cli import main
+from meshwright.optimizer.plan import Plan
+from meshwright.optimizer.recommend import recommend
+from meshwright.optimizer.report import words
+from meshwright.optimizer.report.answer import answer
+from meshwright.optimizer.report.page import WIDTH, render, table
+
+Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def page(plan: Plan) -> str:
+    return render(answer(plan))
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    asked = mw.Training(2**19, 8192, total_tokens=15 * 10**12)
+    return recommend("llama-3-8b", "h100:8x1", asked)
+
+
+def test_a_plan_answers_every_question_of_a_tired_engineer(plan: Plan) -> None:
+    text = page(plan)
+    e = plan.estimate
+    for wanted in (
+        "llama-3-8b (8.03B parameters) on h100:8x1: 8 chips",
+        "Plan   uses 8 of 8 chips",
+        "nvlink",
+        "micro-batch",
+        "stages        32 layers",
+        "recompute",
+        "offload",
+        f"Step time   expected {e.step_s:.4g} s   lower {e.lower_s:.4g} s   upper {e.upper_s:.4g} s",
+        f"{e.mfu:.1%} MFU",
+        f"{e.tokens_per_s:,.0f} tokens/s",
+        "compute",
+        "Memory of a device",
+        "activations",
+        "free",
+        "Idle   none: every device is used",
+        "Whole run   15T tokens",
+        "USD for all 8 chips (idle ones too) at 6.88 USD per chip-hour",
+        "Next best plans",
+        "in error band",
+        f"Certificate   OPTIMAL over the stated space {plan.certificate.space_hash}",
+        "Search   ",
+        "uses at most the devices there are",
+    ):
+        assert wanted in text, wanted
+
+
+def test_the_proof_says_that_it_is_about_the_model(plan: Plan) -> None:
+    text = " ".join(page(plan).split())
+    assert "The proof is about the model, not the machine: the model's step times miss by up to 16%" in text
+    assert "3 of the 3 next plans shown are closer than that, so a measurement may rank them first." in text
+    far = replace(plan, runner_ups=tuple(replace(r, in_band=False) for r in plan.runner_ups))
+    assert "0 of the 3 next plans shown are closer than that." in " ".join(page(far).split())
+
+
+def test_the_parts_shown_add_up(plan: Plan) -> None:
+    shown = re.findall(r"^  (\w+) +([\d.,]+) +[\d.]+%", page(plan).split("Memory")[0], re.MULTILINE)
+    *parts, (last, total) = shown
+    assert last == "sum"
+    assert sum(float(s) for _, s in parts) == pytest.approx(float(total), abs=len(parts) * 0.0005)
+
+
+def test_pages_are_plain_ascii_within_the_width(plan: Plan) -> None:
+    text = page(plan)
+    assert text.isascii() and "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert not [row for row in text.splitlines() if row != row.rstrip()]
+
+
+def test_a_plan_from_its_file_shows_the_same_page(plan: Plan) -> None:
+    assert page(Plan.from_dict(plan.to_dict())) == page(plan)
+
+
+def test_colour_only_where_asked(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = render(answer(plan), colour=True)
+    assert "\x1b[" in coloured
+    bare = re.sub(r"\x1b\[[\d;]*m", "", coloured)
+    assert bare.split() == page(plan).split()
+
+
+def test_square_brackets_are_text_not_markup() -> None:
+    assert "[bold]x[/bold] :smile:" in render([table([("[bold]x[/bold] :smile:",)], "l")])
+
+
+def show(capsys: Capture, line: str) -> str:
+    assert main(line.split()) == 0
+    return capsys.readouterr().out
+
+
+def test_each_degree_names_its_network_levels_inner_to_outer(capsys: Capture) -> None:
+    text = show(
+        capsys,
+        "estimate llama-3-70b --cluster tpu7x:4x4x8 --batch 4Mi --seq 8192 --layout tp=4,pp=4,dp=16,zero=1,layers=19/21/20/20",
+    )
+    assert "llama-3-70b (70.55B parameters) on tpu7x:4x4x8: 256 devices (128 chips)" in text
+    assert "uses 256 of 256 devices (128 of 128 chips)" in text
+    degrees = {
+        m[1]: (int(m[2]), m[3])
+        for m in re.finditer(r"^  (tp|dp_shard|pp) +(\d+)  (.*?)  ", text, re.MULTILINE)
+    }
+    assert {name: degree for name, (degree, _) in degrees.items()} == {"tp": 4, "dp_shard": 16, "pp": 4}
+    for degree, levels in degrees.values():
+        product = 1
+        for name, factor in re.findall(r"(package|x|y|z) (\d+)", levels):
+            assert name in ("package", "x", "y", "z")
+            product *= int(factor)
+        assert product == degree
+    assert "layers: 19 on stage 0, 21 on stage 1, 20 on stages 2-3" in text
+    assert "all stages:" in text
+
+
+def test_idle_chips_are_counted_with_the_reason(capsys: Capture) -> None:
+    text = show(
+        capsys, "estimate tiny.json --cluster h100:8x8 --batch 64Ki --seq 4096 --layout tp=2,dp=4,zero=1"
+    )
+    assert "Idle   56 of 64 chips" in text
+    assert "used: ib400 1 of 8" in text
+    assert "the given layout uses no more" in text
+
+
+def test_a_moved_batch_is_said(capsys: Capture) -> None:
+    text = show(
+        capsys,
+        "estimate tiny.json --cluster h100:8x1 --batch 20seq~20% --seq 4096 --layout dp=8,zero=1,sequences=16",
+    )
+    assert "moved to 16 sequences (-20.00%)" in text
+
+
+def test_experts_and_host_memory_are_shown(capsys: Capture) -> None:
+    text = show(
+        capsys,
+        "estimate mixtral-8x7b --cluster v5p:4x4x4 --batch 1Mi --seq 4096 --host-memory 512GB "
+        "--layout dp=64,zero=3,ep=8,recompute=full,offload=activations",
+    )
+    assert re.search(r"ep +8  x 4 \* y 2 of 4 +8 ranks hold the same experts", text)
+    assert "on the host: at most" in text
+
+
+def test_catalogues_say_where_to_find_sources(capsys: Capture) -> None:
+    assert "--sources" in show(capsys, "chips")
+    assert "docs.cloud.google.com/tpu/docs/tpu7x" in show(capsys, "chips tpu7x --sources")
+    clusters = show(capsys, "clusters")
+    assert (
+        "chip:shape[*slices][@fabric]" in clusters
+        and "v5p:16x20x28" in clusters
+        and "ib400-sharp" in clusters
+    )
+    assert "mixtral-8x7b" in show(capsys, "models mixtral") and "llama-3-8b" not in show(
+        capsys, "models mixtral"
+    )
+    assert "aiconfigurator" in show(capsys, "models mixtral --sources")
+
+
+def test_compare_page(capsys: Capture) -> None:
+    ask = "estimate tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096"
+    show(capsys, f"{ask} --layout tp=2,dp=4,zero=1 -o a.yaml")
+    show(capsys, f"{ask} --layout dp=8,zero=3 -o b.yaml")
+    text = show(capsys, "compare a.yaml b.yaml")
+    for wanted in (
+        "a: a.yaml",
+        "b: b.yaml",
+        "times as many tokens a second",
+        "b / a",
+        "fsdp",
+        "step_s",
+        "GiB",
+    ):
+        assert wanted in text
+    same = show(capsys, "compare a.yaml a.yaml")
+    assert "equally fast" in same and "Layout   the same" in same
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"), [(-8.9e-16, 3, "0.000"), (1234.5, 2, "1,234.50"), (-1.5, 1, "-1.5")]
+)
+def test_fixed_decimals(value: float, decimals: int, text: str) -> None:
+    assert words.fixed(value, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(1, "stage", "1 stage"), (4, "micro-batch", "4 micro-batches"), (2000, "chip", "2,000 chips")],
+)
+def test_plurals(count: int, noun: str, text: str) -> None:
+    assert words.plural(count, noun) == text
+
+
+def test_every_part_of_a_step_is_explained() -> None:
+    from meshwright.costmodel.estimate import PARTS
+
+    assert set(words.PARTS) == set(PARTS)
