@@ -7,7 +7,7 @@ The product of all factors on a level is the part of it that is used.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import permutations, product
 from typing import Any
 
@@ -137,19 +137,22 @@ def splits(degree: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(out)
 
 
-def joint_splits(degrees: dict[str, int], sizes: tuple[int, ...]) -> dict[str, Ints]:
-    """Every way to split all degrees over the levels together, none overfull; factors [N, levels] by dimension.
+@lru_cache(maxsize=4096)
+def joint_splits(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> Ints:
+    """Every way to split all degrees over the levels together, none overfull; [N, dimensions, levels].
 
-    Splits that keep the usual nesting (tp innermost, each dimension as far in as it fits) come first.
+    `degrees` are in the order of DIMENSIONS. Splits that keep the usual nesting (tp innermost, each dimension as
+    far in as it fits) come first.
     """
     used = np.ones((1, len(sizes)), np.int64)
-    out: dict[str, Ints] = {}
-    for name in DIMENSIONS:
-        options = np.array(splits(degrees[name], sizes), np.int64).reshape(-1, len(sizes))
+    out = np.zeros((1, 0, len(sizes)), np.int64)
+    for degree in degrees:
+        options = np.array(splits(degree, sizes), np.int64).reshape(-1, len(sizes))
         total = used[:, None, :] * options[None, :, :]
         before, option = np.nonzero((total <= np.array(sizes)).all(axis=2))
-        out = {d: f[before] for d, f in out.items()} | {name: options[option]}
+        out = np.concatenate([out[before], options[option][:, None, :]], axis=1)
         used = total[before, option]
+    out.flags.writeable = False  # shared by every caller
     return out
 
 
@@ -191,9 +194,7 @@ def placement_of(factors: Ints, strides: Ints) -> Placement:
 
 def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> Iterator[Placement]:
     """Every placement of the degrees: all splits over the levels, and on torus axes all orders."""
-    split = joint_splits(degrees, tuple(level.size for level in levels))
-    factors = np.stack([split[d] for d in DIMENSIONS], axis=1)
-    for row in factors:
+    for row in joint_splits(tuple(degrees[d] for d in DIMENSIONS), tuple(level.size for level in levels)):
         # The order inside a switched tier changes no rate; the usual one is given there.
         choices = [
             nestings(row[:, i]) if isinstance(level, TorusAxis) else nestings(row[:, i])[:1]

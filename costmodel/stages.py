@@ -68,13 +68,15 @@ class StageCosts:
     def ends_s(self, stage: Array) -> Array:
         """Seconds per micro-batch of a stage beside its layers, [R, S]."""
         first, last = self.ends(stage)
-        return self.hop_s[:, None] + first * self.first_s[:, None] + last * self.last_s[:, None]
+        ends: Array = first * self.first_s[:, None] + last * self.last_s[:, None]
+        return self.hop_s[:, None] + ends
 
     def ends_bytes(self, stage: Array) -> Array:
         """Bytes of a stage beside its layers and their saved activations, [R, S]."""
         first, last = self.ends(stage)
         transient = np.where(last, self.transient_last[:, None], self.transient[:, None])
-        return first * self.first_bytes[:, None] + last * self.last_bytes[:, None] + transient
+        ends: Array = first * self.first_bytes[:, None] + last * self.last_bytes[:, None]
+        return ends + transient
 
 
 @dataclass(frozen=True)

@@ -216,28 +216,37 @@ class Cuts:
         return (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
 
     def _by_runs(self, slowest: Array, capacity: Array) -> Array:
-        """`_greedy` for few runs of equal units: reach is arithmetic within a run."""
-        rows, last = self.rows, len(self.units)
-        at = np.zeros(len(rows))
-        ok = np.ones(len(rows), bool)
+        """`_greedy` for few runs of equal units: reach is arithmetic within a run. Rows leave once they fail."""
+        last, pp = len(self.units), self.rows.pp
+        runs = list(pairwise(self.units.runs))
+        seconds, state, saved = (
+            np.stack([x[:, stop] - x[:, stop - 1] for _, stop in runs]) for x in (self.seconds, self.state, self.saved)
+        )
+        left = np.arange(len(pp))  # rows still in play
+        at = np.zeros(len(pp))
+        done = np.zeros(len(pp), bool)
         for stage in range(self.held.shape[1]):
-            active = stage < rows.pp
-            time_left = slowest - self.ends_s[:, stage]
-            room = capacity - self.ends_bytes[:, stage]
-            reach = at.copy()
-            for start, stop in pairwise(self.units.runs):
-                seconds = self.seconds[:, stop] - self.seconds[:, stop - 1]
-                each = self.state[:, stop] - self.state[:, stop - 1]
-                each = each + self.held[:, stage] * (self.saved[:, stop] - self.saved[:, stop - 1])
-                most = np.floor(np.minimum(time_left / seconds, room / each) * (2.0 - SAFE))
+            time_left = slowest[left] - self.ends_s[left, stage]
+            room = capacity[left] - self.ends_bytes[left, stage]
+            held, reach = self.held[left, stage], at.copy()
+            for run, (start, stop) in enumerate(runs):
                 inside = (reach >= start) & (reach < stop)
-                step = np.where(inside, np.clip(most, 0, stop - reach), 0.0)
+                if not inside.any():
+                    continue
+                each = state[run, left] + held * saved[run, left]
+                most = np.floor(np.minimum(time_left / seconds[run, left], room / each) * (2.0 - SAFE))
+                step = np.where(inside, np.maximum(np.minimum(most, stop - reach), 0.0), 0.0)
                 reach = reach + step
-                time_left, room = time_left - step * seconds, room - step * each
-            reach = np.minimum(reach, last - (rows.pp - 1 - stage))
-            ok &= ~active | (reach > at)
-            at = np.where(active, np.maximum(reach, at), at)
-        return ok & (at == last)
+                time_left, room = time_left - step * seconds[run, left], room - step * each
+            reach = np.minimum(reach, last - (pp[left] - 1 - stage))
+            good = reach > at
+            ends = good & (pp[left] - 1 == stage)
+            done[left[ends]] = reach[ends] == last
+            good &= ~ends
+            left, at = left[good], reach[good]
+            if not len(left):
+                break
+        return done
 
     def _greedy(self, slowest: Array, capacity: Array) -> Array:
         """Units in order: each stage reaches as far as it can, leaving one for every later stage."""

@@ -43,9 +43,9 @@ TOO_LARGE = "no cut fits the device memory"
 TOGETHER = "the degrees fit the network together"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
-_TOGETHER = 1.003
+_TOGETHER = 1.01
 # Least and most candidates of each level refined at once, by how many children they have.
-_BATCHES = ((64, 512), (128, 2048), (512, 4096), (32, 512), (512, 4096), (16, 64), (4, 16), (1, 1))
+_BATCHES = ((64, 1024), (256, 4096), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (4, 16), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -247,11 +247,12 @@ class Search:
     def _splits(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
         sizes, rows = tuple(level.size for level in self.setting.cluster.levels), settled.rows
-        found = [joint_splits({d: int(getattr(rows, d)[i]) for d in DIMENSIONS}, sizes) for i in range(len(rows))]
-        count = np.array([len(f["tp"]) for f in found])
+        degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
+        found = [joint_splits(tuple(row), sizes) for row in degrees.tolist()]
+        count = np.array([len(factors) for factors in found])
         self.funnel.enter("splits", int(count.sum()))
         self.funnel.remove(TOGETHER, int((count == 0).sum()))
-        factors = np.concatenate([np.stack([f[d] for d in DIMENSIONS], axis=1) for f in found])
+        factors = np.concatenate(found)
         rows = rows[np.repeat(np.arange(len(rows)), count)]
         groups = groups_of_splits(factors, rows.ep, rows.etp)
         fits = groups.ep.size == rows.ep

@@ -29,8 +29,8 @@ def next_best(plan: Plan) -> Iterator[Block]:
         behind = "best" if number == 0 else f"+{value / nominal - 1:.2%}"
         first = (str(number + 1), words.fixed(value, decimals), behind, near[number])
         rows.append((*first, *([str(layout.devices)] if devices else []), *(cells[c] for c in columns)))
-    header = ("", "step, s", "", "in error band", *(["devices"] if devices else []), *columns)
-    yield title("Next best plans", "what differs from the best")
+    header = ("", "step, s", "", "in band", *(["devices"] if devices else []), *columns)
+    yield title("Next best plans", "what differs from the best; in band: nearer than the model errs")
     yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
 
 

@@ -49,7 +49,7 @@ def test_a_plan_answers_every_question_of_a_tired_engineer(plan: Plan) -> None:
         "Whole run   15T tokens",
         "USD for all 8 chips (idle ones too) at 6.88 USD per chip-hour",
         "Next best plans",
-        "in error band",
+        "in band",
         f"Certificate   OPTIMAL over the stated space {plan.certificate.space_hash}",
         "Search   ",
         "uses at most the devices there are",

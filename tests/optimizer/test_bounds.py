@@ -40,7 +40,7 @@ class Case:
         return self.space.rows
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=40)
 def case(seed: int) -> Case:
     asked, space = build(seed)
     placed = np.unique(np.concatenate([b.of for b in space.batches])) if space.batches else np.zeros(0, np.int64)
