@@ -28,7 +28,7 @@ _HOMES = {
     "parse_cluster": "hardware.cluster",
     "parse_layout": "costmodel.layout",
     "recommend": "optimizer.recommend",
-    "resolve": "optimizer.recommend",
+    "resolve": "optimizer.question",
     "save_plan": "optimizer.plan",
 }
 

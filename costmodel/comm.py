@@ -19,6 +19,8 @@ from meshwright.costmodel.placement import Groups, splits
 Array = NDArray[Any]
 Bytes = Array | float
 GROUPS = ("tp", "cp", "pp", "dp_replicate", "shard", "ep", "edp")
+# Loads are added within a class only (tp; cp; ep; shard, edp and dp_replicate) where classes queue for each other.
+COMPACT = {"tp": 0, "cp": 0, "pp": 0, "ep": 0, "shard": 0, "edp": 1, "dp_replicate": 2}
 
 
 class Comm(Protocol):
@@ -73,15 +75,17 @@ class BestComm:
     Attributes:
         degrees: size of each communicator, shape [R] each.
         cache: best rates by formula and degree; tables over the same network may share one.
+        columns: resource of each communicator. Two may share a resource only if no one ever adds their loads.
     """
 
     network: Network
     degrees: dict[str, Array]
     cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    columns: dict[str, int] = field(default_factory=lambda: {g: i for i, g in enumerate(GROUPS)})
     _codes: dict[str, tuple[Array, Array]] = field(default_factory=dict)
 
     def __getitem__(self, rows: Any) -> "BestComm":
-        return BestComm(self.network, {g: d[rows] for g, d in self.degrees.items()}, self.cache)
+        return BestComm(self.network, {g: d[rows] for g, d in self.degrees.items()}, self.cache, self.columns)
 
     def gather(self, group: str, total_bytes: Bytes) -> Array:
         return self._loads(collectives.gather_loads, group, total_bytes)
@@ -112,8 +116,8 @@ class BestComm:
         pick = inverse if sizes.ndim < 2 else inverse[:, None]
         with np.errstate(invalid="ignore"):  # nothing to send over a degree that fits nowhere: 0 * inf
             seconds = np.where(sizes > 0, np.maximum(sizes * per_byte[pick], least[pick]), 0.0)
-        loads = np.zeros((*seconds.shape, len(GROUPS)))
-        loads[..., GROUPS.index(group)] = seconds
+        loads = np.zeros((*seconds.shape, max(self.columns.values()) + 1))
+        loads[..., self.columns[group]] = seconds
         return loads
 
     def _best(self, formula: Callable[..., Array], degree: int) -> tuple[float, float]:

@@ -205,5 +205,6 @@ def _priced(table: StageTable, stages: Array, counts: Array) -> tuple[Array, dic
     parts["pp"] = parts["pp"] + m * table.hop_s
     for part, value in table.once_parts(stages, counts).items():
         parts[part] = parts[part] + value[each, latest]
-    parts["bubble"] = total - sum(parts.values())
+    # With one stage nobody waits; the difference of sums would be noise.
+    parts["bubble"] = np.where(rows.pp > 1, total - sum(parts.values()), 0.0)
     return total, parts

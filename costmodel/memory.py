@@ -54,6 +54,21 @@ class MemoryCosts:
     host_saved: Array
 
     @property
+    def state_bytes(self) -> Array:
+        """Bytes of state of one layer, [R, K]."""
+        return np.sum([self.state[p] for p in STATE_PARTS], axis=0)
+
+    @property
+    def first_bytes(self) -> Array:
+        """Bytes of state of the embedding, [R]."""
+        return np.sum([self.first[p] for p in STATE_PARTS], axis=0)
+
+    @property
+    def last_bytes(self) -> Array:
+        """Bytes of state of the head, [R]."""
+        return np.sum([self.last[p] for p in STATE_PARTS], axis=0)
+
+    @property
     def transient(self) -> Array:
         """Bytes beside state and saved activations on any stage but the last."""
         return self.working + self.gathers

@@ -122,13 +122,13 @@ class StageTable:
         return StageCosts(
             rows=self.rows,
             layer_s=self.layer_s,
-            state=sum(memory.state[p] for p in STATE_PARTS),  # type: ignore[arg-type]
+            state=memory.state_bytes,
             saved=memory.saved,
             first_s=self.first.total,
             last_s=self.last.total,
             hop_s=self.hop_s,
-            first_bytes=sum(memory.first[p] for p in STATE_PARTS),  # type: ignore[arg-type]
-            last_bytes=sum(memory.last[p] for p in STATE_PARTS),  # type: ignore[arg-type]
+            first_bytes=memory.first_bytes,
+            last_bytes=memory.last_bytes,
             transient=memory.transient,
             transient_last=memory.transient_last,
             once_s=self.once_mean_s(),

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.comm import BestComm
+from meshwright.costmodel.comm import COMPACT, BestComm
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.memory import memory_costs
 from meshwright.costmodel.pipeline import in_flight, step_s
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.shapes import distinct
+from meshwright.costmodel.shapes import Shapes, distinct
 from meshwright.costmodel.stages import StageCosts, StageTable
 
 Array = NDArray[Any]
@@ -78,6 +79,8 @@ def best_comm(setting: Setting, rows: Rows) -> BestComm:
         "tp": rows.tp, "cp": rows.cp, "pp": rows.pp, "dp_replicate": rows.dp_replicate,
         "shard": rows.shard, "ep": rows.ep, "edp": rows.edp,
     }  # fmt: skip
+    if setting.streams == "shared":
+        return BestComm(setting.network, degrees, cache, COMPACT)
     return BestComm(setting.network, degrees, cache)
 
 
@@ -110,14 +113,21 @@ def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
     # charged. Nothing is sharded over data, nothing recomputed.
     experts = max(k.ffn.experts for k in setting.model.kinds)
     shapes = shapes.with_columns(
-        pp=one, vpp=one, dp_replicate=one, dp_shard=one, ep=one * max(experts, 1), sequences=shapes.micro_batch
+        pp=one,
+        vpp=one,
+        dp_replicate=one,
+        dp_shard=one,
+        ep=one * max(experts, 1),
+        sequences=shapes.micro_batch,
     )
     layer, ends = np.full((len(shapes), len(setting.model.kinds)), np.inf), np.full(len(shapes), np.inf)
     for etp in (one, shapes.tp) if experts else (one,):
         for cp_kind in range(len(CP_KINDS)):
             rows = shapes.with_columns(etp=etp, cp_kind=one * cp_kind)
             degrees = dict.fromkeys(("pp", "dp_replicate", "shard", "ep", "edp"), one)
-            table = StageTable.of(setting, rows, BestComm(setting.network, {**degrees, "tp": rows.tp, "cp": rows.cp}))
+            table = StageTable.of(
+                setting, rows, BestComm(setting.network, {**degrees, "tp": rows.tp, "cp": rows.cp})
+            )
             layer = np.minimum(layer, table.layer_s)
             ends = np.minimum(ends, table.first.total + table.last.total)
     return layer[inverse], ends[inverse]
@@ -143,11 +153,11 @@ def loosest(table: StageTable) -> StageCosts:
     sharded = rows.with_columns(
         dp_replicate=np.ones_like(rows.dp), dp_shard=rows.dp, zero=np.full_like(rows.zero, 3)
     )
-    least = StageTable.of(table.setting, sharded, best_comm(table.setting, sharded)).costs
+    least = memory_costs(table.setting, Shapes.of(table.setting, sharded))
     # Without ZeRO-3 nothing is gathered, so the open table's transient bytes are the least.
     return replace(
         table.costs,
-        state=least.state,
+        state=least.state_bytes,
         first_bytes=least.first_bytes,
         last_bytes=least.last_bytes,
         once_s=np.zeros(len(rows)),
@@ -201,7 +211,9 @@ class Cuts:
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
         capacity = np.broadcast_to(np.asarray(capacity, float) + _BYTE, slowest.shape)
-        ways = self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
+        ways = (
+            self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
+        )
         return ways(slowest * (2.0 - SAFE), capacity)
 
     def _alike(self, slowest: Array, capacity: Array) -> Array:
@@ -220,7 +232,8 @@ class Cuts:
         last, pp = len(self.units), self.rows.pp
         runs = list(pairwise(self.units.runs))
         seconds, state, saved = (
-            np.stack([x[:, stop] - x[:, stop - 1] for _, stop in runs]) for x in (self.seconds, self.state, self.saved)
+            np.stack([x[:, stop] - x[:, stop - 1] for _, stop in runs])
+            for x in (self.seconds, self.state, self.saved)
         )
         left = np.arange(len(pp))  # rows still in play
         at = np.zeros(len(pp))

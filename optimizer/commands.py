@@ -61,7 +61,7 @@ def estimate(args: argparse.Namespace) -> int:
     clock = Clock()
     from meshwright.costmodel.layout import parse_layout
     from meshwright.optimizer.plan import check_output
-    from meshwright.optimizer.recommend import price
+    from meshwright.optimizer.question import price
 
     clock.lap("imports")
     if args.output is not None:
@@ -137,7 +137,7 @@ def _setting(args: argparse.Namespace) -> "Setting":
     """The question of `recommend` and `estimate`."""
     from meshwright.costmodel.workload import Training, parse_batch
     from meshwright.hardware.cluster import parse_cluster
-    from meshwright.optimizer.recommend import resolve
+    from meshwright.optimizer.question import resolve
 
     tokens, tolerance = parse_batch(args.batch, args.seq)
     training = Training(

@@ -1,6 +1,5 @@
 """From a solved candidate to a layout, priced again by the cost model."""
 
-
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
 from meshwright.costmodel.setting import Setting

@@ -134,7 +134,9 @@ def _price(table: StageTable, cuts: Cuts, stage: Array, start: Array, length: Ar
     )  # fmt: skip
 
 
-def host_groups(placement: Placement, level_sizes: tuple[int, ...], devices_per_host: int, pp: int) -> list[list[int]]:
+def host_groups(
+    placement: Placement, level_sizes: tuple[int, ...], devices_per_host: int, pp: int
+) -> list[list[int]]:
     """Stages that share a host, each group once. Stages are numbered along pp from its innermost level out."""
     inside, stages = 1, 1
     for members, size in zip(placement, level_sizes, strict=True):
@@ -187,14 +189,19 @@ def solve_cut(
     program.minimize(goal)
     solver = cp_model.CpSolver()
     p = solver.parameters
+    p.catch_sigint_signal = False  # Ctrl-C is Python's
     p.num_workers, p.random_seed, p.max_deterministic_time = 1, seed, work_limit
-    p.cp_model_presolve = len(take) > 400  # small programs close in the root; presolve costs more than it saves
+    p.cp_model_presolve = (
+        len(take) > 400
+    )  # small programs close in the root; presolve costs more than it saves
     status = solver.status_name(solver.solve(program))
     if status == "MODEL_INVALID":
         raise RuntimeError(f"the stage program is invalid: {program.validate()}")
     if status not in ("OPTIMAL", "FEASIBLE"):
         return CutResult(status, (), np.inf, solver.best_objective_bound * tick / v, slack)
-    lengths = tuple(int(entries.length[next(e for e in members if solver.value(take[e]))]) for members in of_stage)
+    lengths = tuple(
+        int(entries.length[next(e for e in members if solver.value(take[e]))]) for members in of_stage
+    )
     value = round(solver.objective_value) * tick / v
     return CutResult(status, lengths, value, solver.best_objective_bound * tick / v, slack)
 

@@ -1,69 +1,103 @@
-"""The closest miss when nothing fits: the layout that passes the device memory by the fewest bytes."""
+"""The closest miss when nothing fits: the layout that passes the device memory by the fewest bytes.
+
+Memory does not depend on where degrees sit. Candidates are taken in order of a bound on what their heaviest stage
+needs (everything sharded over all data ranks, saved activations counted once, spread evenly over the stages),
+until no bound lies below the best need found.
+"""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS
-from meshwright.costmodel.placement import enumerate_placements, groups_of
+from meshwright.costmodel.memory import memory_costs
+from meshwright.costmodel.placement import enumerate_placements, placeable
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts, Units, best_comm
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import entries_of
-from meshwright.optimizer.solve import Found, by_vpp
-from meshwright.optimizer.space import Space, concatenate, expand, frames, with_choices
+from meshwright.optimizer.queue import Level
+from meshwright.optimizer.solve import Found
+from meshwright.optimizer.space import Space, frames, with_choices, with_experts, with_sharding
 
-_CHUNK = 4096
+Array = NDArray[Any]
 
 
 def closest_miss(space: Space) -> tuple[Found | None, float]:
-    """The plan that needs the least memory, and the bytes it is short.
-
-    Memory does not depend on where degrees sit, so any placement serves; rows that cannot be placed are passed
-    over.
-    """
+    """The plan that needs the least memory on its heaviest stage, and the bytes it is short."""
     setting, funnel = space.setting, Funnel()
+    open_rows: Level = Level(256, 256)
     frame = frames(space, funnel)
-    best: list[tuple[float, int]] = []
-    parts = []
-    for at in range(0, len(frame), 256):
-        rows = expand(space, frame[at : at + 256], funnel)
-        for start in range(0, len(rows), _CHUNK):
-            for choices in by_vpp(with_choices(space, rows[start : start + _CHUNK])):
-                if not len(choices):
-                    continue
-                cuts = Cuts.of(
-                    StageTable.of(setting, choices, best_comm(setting, choices)), Units.of(setting, int(choices.vpp[0]))
-                )
-                need = cuts.least_bytes()
-                least = int(np.argmin(need))
-                best.append((float(need[least]), len(parts)))
-                parts.append(choices[least : least + 1])
-    if not parts:
-        return None, 0.0
-    rows = concatenate(parts)
-    for need, index in sorted(best):
-        row = rows[index : index + 1]
-        degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
-        placement = next(enumerate_placements(degrees, setting.cluster.levels), None)
-        if placement is None:
-            continue
-        table = StageTable.of(setting, row, PlacedComm(setting.network, groups_of([placement], row.ep, row.etp)))
-        cuts = Cuts.of(table, Units.of(setting, int(row.vpp[0])))
-        entries = entries_of(cuts, float("inf"), int(need) + 2)
-        lengths = _any_cut(entries.stage, entries.length, int(row.pp[0]), len(cuts.units))
-        size = setting.model.layers // len(cuts.units)
-        found = Found(row, placement, tuple(n * size for n in lengths), 0.0, 0.0, 0.0)
-        return found, need - setting.capacity_bytes
-    return None, 0.0
+    for at in range(0, len(frame), 4096):
+        rows = with_choices(space, with_experts(space, frame[at : at + 4096], funnel), funnel)
+        if len(rows):
+            open_rows.push(_least_need(space, rows), rows)
+    best, need = None, np.inf
+    while open_rows.least < need:
+        bounds, rows = open_rows.pop(need)
+        rows = with_sharding(space, rows[bounds < need], funnel)
+        needs = _needs(space, rows)
+        for i in np.argsort(needs, kind="stable"):
+            if not needs[i] < need:
+                break
+            if _places(space, rows[i : i + 1]):
+                best, need = rows[i : i + 1], float(needs[i])
+                break
+    return (None, 0.0) if best is None else (_cut(space, best, need), need - setting.capacity_bytes)
 
 
-def _any_cut(stage: np.ndarray, length: np.ndarray, pp: int, units: int) -> list[int]:
-    """Farthest-reaching stages, kept short enough for the rest."""
+def _least_need(space: Space, rows: Rows) -> Array:
+    """Bytes that the heaviest stage of a row needs at least under any sharding and cut, [R]."""
+    setting = space.setting
+    sharded = rows.with_columns(
+        dp_replicate=np.ones_like(rows.dp), dp_shard=rows.dp, zero=np.full_like(rows.zero, 3)
+    )
+    state = memory_costs(setting, Shapes.of(setting, sharded))
+    whole = memory_costs(setting, Shapes.of(setting, rows))  # gathers nothing: the least transient bytes
+    layers = np.array(setting.model.layers_by_kind, float)
+    spread = (state.state_bytes + whole.saved) @ layers + state.first_bytes + state.last_bytes
+    return spread / rows.pp + np.minimum(whole.transient, whole.transient_last)
+
+
+def _needs(space: Space, rows: Rows) -> Array:
+    """Bytes of the heaviest stage under the cut that makes it lightest, [R]."""
+    setting, needs = space.setting, np.zeros(len(rows))
+    for vpp in np.unique(rows.vpp):
+        part = np.flatnonzero(rows.vpp == vpp)
+        table = StageTable.of(setting, rows[part], best_comm(setting, rows[part]))
+        needs[part] = Cuts.of(table.costs, Units.of(setting, int(vpp))).least_bytes()
+    return needs
+
+
+def _places(space: Space, row: Rows) -> bool:
+    degrees = sorted((int(getattr(row, d)[0]) for d in DIMENSIONS), reverse=True)
+    sizes = tuple(level.size for level in space.setting.cluster.levels)
+    return placeable(tuple(d for d in degrees if d > 1), sizes)
+
+
+def _cut(space: Space, row: Rows, need: float) -> Found:
+    """A cut of the row whose heaviest stage needs `need` bytes, on its usual placement."""
+    setting = space.setting
+    table = StageTable.of(setting, row, best_comm(setting, row))
+    cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
+    entries = entries_of(table, cuts, np.inf, int(need * (1 + 1e-6)))
+    size = setting.model.layers // len(cuts.units)
+    degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
+    placement = next(enumerate_placements(degrees, setting.cluster.levels))
+    lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
+    return Found(row, placement, tuple(n * size for n in lengths), 0.0, 0.0, 0.0)
+
+
+def _farthest(stage: Array, start: Array, length: Array, pp: int, units: int) -> list[int]:
+    """Farthest-reaching stages that leave one unit for each later one."""
     out: list[int] = []
-    left = units
+    at = 0
     for s in range(pp):
-        most = int(length[stage == s].max(initial=1))
-        out.append(min(most, left - (pp - 1 - s)))
-        left -= out[-1]
-    out[-1] += left
+        here = (stage == s) & ((start == at) | (start < 0))
+        reach = min(int(length[here].max(initial=1)), units - at - (pp - 1 - s))
+        out.append(reach)
+        at += reach
     return out

@@ -44,6 +44,8 @@ TOGETHER = "the degrees fit the network together"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.01
+# Every so many steps go down, as long as the bounds leave room for a plan this much better.
+_DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
 _BATCHES = ((64, 1024), (256, 4096), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (4, 16), (1, 1))
 
@@ -122,8 +124,6 @@ class Search:
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     solved: int = 0
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
-    devices: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # of every frame, with its bound
-    bounds: Array = field(default_factory=lambda: np.zeros(0))
 
     @property
     def setting(self) -> Setting:
@@ -143,28 +143,26 @@ class Search:
         values = sorted(f.value_s for f in self.best.values())
         return values[wanted - 1]
 
-    def bound_with_more_devices(self, used: int) -> tuple[int, float] | None:
-        """The most devices any frame beyond `used` takes, and the least bound among those; None if there is none."""
-        more = self.devices > used
-        return (int(self.devices[more].max()), float(self.bounds[more].min())) if more.any() else None
-
     def run(self) -> None:
         """Search to the end."""
         frame = frames(self.space, self.funnel)
         if not len(frame):
             return
-        self.devices, self.bounds = frame.devices, self._scaled(frame_bounds(self.setting, frame))
         refine = (
             self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders
         )  # fmt: skip
         levels = [Level(least, most) for least, most in _BATCHES]
-        levels[0].push(self.bounds, frame)
-        cutoff = float("inf")
+        levels[0].push(self._scaled(frame_bounds(self.setting, frame)), frame)
+        cutoff, step = float("inf"), 0
         while True:
             least = [level.least for level in levels]
-            # Lowest bound first, the deepest of equals; but down to the stages while there is no cutoff at all.
-            waiting = np.isinf(cutoff)
-            depth = max(range(len(levels)), key=lambda i: (least[i] < np.inf if waiting else -least[i], i))
+            # Lowest bound first, the deepest of equals. In between, and as long as there is no cutoff, go down
+            # with the best of the deepest level: a good plan early spares most of the rest.
+            dive = np.isinf(cutoff) or (step % _DIVE == 0 and min(least) < cutoff * _NEAR)
+            depth = max(
+                range(len(levels)), key=lambda i: (least[i] < cutoff * _NEAR if dive else -least[i], i)
+            )
+            step += 1
             if not least[depth] < cutoff:
                 break
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
@@ -360,7 +358,11 @@ class Search:
         most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
         # The bound may be scaled by a test; the floor must stay below any cut all the same.
-        floor = min(float(cuts.slowest_within(setting, bound_s)[0]), most) if self.options.bound_scale == 1 else 0.0
+        floor = (
+            min(float(cuts.slowest_within(setting, bound_s)[0]), most)
+            if self.options.bound_scale == 1
+            else 0.0
+        )
         trial = min(cutoff_s, 1.02 * bound_s)
         while True:
             # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
@@ -396,5 +398,17 @@ def visible(row: Rows) -> tuple[int, ...]:
 
 def _order(row: Rows) -> tuple[int, ...]:
     """A fixed order for equal values: fewer devices and simpler layouts first."""
-    names = ("devices", "pp", "tp", "cp", "ep", "vpp", "zero", "offload", "dp_replicate", "micro_batch", "cp_kind")
+    names = (
+        "devices",
+        "pp",
+        "tp",
+        "cp",
+        "ep",
+        "vpp",
+        "zero",
+        "offload",
+        "dp_replicate",
+        "micro_batch",
+        "cp_kind",
+    )
     return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())

@@ -28,9 +28,25 @@ from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import concatenate
 
 Ints = NDArray[np.int64]
-_FRAME_NAMES = {"dp", "cp", "tp", "pp", "vpp", "micro_batch", "sequences", "devices", "micro_batches", "schedule", "sp"}
+_FRAME_NAMES = {
+    "dp",
+    "cp",
+    "tp",
+    "pp",
+    "vpp",
+    "micro_batch",
+    "sequences",
+    "devices",
+    "micro_batches",
+    "schedule",
+    "sp",
+}
 _SHAPE_NAMES = {"ep", "etp", "cp_kind"}
-_ROW_NAMES = {"dp_replicate", "dp_shard", "zero"}  # recompute and offload are listed as allowed, never filtered
+_ROW_NAMES = {
+    "dp_replicate",
+    "dp_shard",
+    "zero",
+}  # recompute and offload are listed as allowed, never filtered
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,9 @@ class Space:
     def offloads(self) -> tuple[int, ...]:
         """Offload classes that the cluster can price and the user allows; refused ones are reported."""
         allowed = (
-            i for i, o in enumerate(OFFLOADS) if all(c.allowed(o) for c in self.constraints if c.name == "offload")
+            i
+            for i, o in enumerate(OFFLOADS)
+            if all(c.allowed(o) for c in self.constraints if c.name == "offload")
         )
         return tuple(i for i in allowed if offload_refusal(self.setting, OFFLOADS[i]) is None)
 
@@ -83,9 +101,7 @@ def frames(space: Space, funnel: Funnel) -> Rows:
     return _filter(space, rows, funnel, _FRAME_NAMES)
 
 
-def _micro_batches(
-    sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: Ints, funnel: Funnel
-) -> Rows:
+def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: Ints, funnel: Funnel) -> Rows:
     """Cross degrees with micro-batches that divide the rank's share, and with chunks."""
     pieces = []
     for one in np.unique(dp):

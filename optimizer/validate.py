@@ -20,13 +20,17 @@ def violations(setting: Setting, layout: Layout, priced: StepEstimate) -> Iterat
     if layout.devices > setting.cluster.devices:
         yield Violation("uses the devices there are", f"{layout.devices} of {setting.cluster.devices}")
     if sum(layout.layers_per_stage) != setting.model.layers or min(layout.layers_per_stage) < 1:
-        yield Violation("stages cover the model", f"{layout.layers_per_stage} for {setting.model.layers} layers")
+        yield Violation(
+            "stages cover the model", f"{layout.layers_per_stage} for {setting.model.layers} layers"
+        )
     used = [1] * len(setting.cluster.levels)
     for level, members in enumerate(layout.placement):
         for _, factor in members:
             used[level] *= factor
         if used[level] > setting.cluster.levels[level].size:
-            yield Violation("placement fits each level", f"{used[level]} on {setting.cluster.levels[level].name}")
+            yield Violation(
+                "placement fits each level", f"{used[level]} on {setting.cluster.levels[level].name}"
+            )
     for stage, need in enumerate(priced.stage_bytes):
         if need > priced.capacity_bytes:
             short = human_bytes(need - priced.capacity_bytes)
@@ -66,7 +70,9 @@ def device_stages(setting: Setting, layout: Layout) -> Iterator[tuple[int, int]]
             inside, pp_here = 1, 1
             for name, factor in members:
                 positions = [
-                    (p + inside * k, c * 1 + (k if name == "pp" else 0)) for k in range(factor) for p, c in positions
+                    (p + inside * k, c * 1 + (k if name == "pp" else 0))
+                    for k in range(factor)
+                    for p, c in positions
                 ]
                 inside *= factor
                 pp_here = factor if name == "pp" else pp_here

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from instances import ANY_WISHES, CHUNK_WISHES, HOST_WISHES, PIPELINE_WISHES, Wish, build, instance
+from exhaustive_oracle import Wishes, candidates
+from independent_rules import Candidate
+from instances import ANY_WISHES, CHUNK_WISHES, HOST_WISHES, PIPELINE_WISHES, Wish, instance
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import LayoutError, UnknownNameError
 from meshwright.optimizer.constraints import NUMBERS, WORDS, parse_constraints
-from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.solve import Search, SolveOptions
-from meshwright.optimizer.space import Space, frames
 
-SETTING = instance(1).setting
+SETTING = replace(instance(1).setting, training=Training(24 * 1024, 1024))
 KINDS = len(SETTING.model.kinds)
 LAYOUTS = [
     Layout(),
@@ -136,7 +136,7 @@ def test_a_string_without_end_is_refused() -> None:
         ("sequences == 12", [5]),
         ("devices == 32", [5]),
         ("devices == 12", [6]),
-        ("micro_batches == 4", [4]),  # 8 sequences over 2 replicas
+        ("micro_batches == 4", [2, 4]),  # 24 sequences over 6 ranks, 8 over 2
         ("cp_kind == all_to_all", [3]),
         ("cp_kind in {all_to_all,all_gather}", [3, 6]),
         ("offload == none", [0, 1, 3, 4, 5]),
@@ -179,12 +179,9 @@ def test_every_name_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 32, 4))
-@pytest.mark.parametrize("wish", (*ANY_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES), ids=lambda w: w.text)
+@pytest.mark.parametrize("wish", (*ANY_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text)
 def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     """The wishes of the random instances mean the same to the planner and to the oracle."""
-    from exhaustive_oracle import Wishes, candidates
-    from independent_rules import Candidate
-
     setting = instance(seed).setting
     asks = Wishes(asks_schedule="schedule" in wish.text, asks_sp="sp in" in wish.text)
     found: list[Candidate] = list(candidates(setting, asks))[:500]

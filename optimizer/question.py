@@ -1,0 +1,155 @@
+"""The question as it was understood: names resolved to a Setting, its record for the answer, and a layout priced."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib import metadata
+from math import prod
+from os import PathLike
+from typing import Any
+
+from meshwright.costmodel.estimate import complete, digits, estimate
+from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.readers import load_model
+from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
+from meshwright.costmodel.workload import Training
+from meshwright.hardware.cluster import Cluster, parse_cluster
+from meshwright.optimizer.plan import Idle, Priced
+from meshwright.optimizer.run_cost import run_of
+
+ModelSource = ModelSpec | str | PathLike[str] | Mapping[str, Any]
+
+# 90th percentile of error of the prototype whose fitted rates `default` carries, with models left out
+# (1,077 published runs); other efficiency files and unfitted chips have no measurement of their own.
+_BANDS = {"dense": 0.16, "moe": 0.50, "uncalibrated": 0.33}
+_BAND_SOURCE = "90th percentile over 1,077 published runs, models left out (prototype of the cost model)"
+_NEARLY_FULL = 0.90
+
+
+def resolve(
+    model: ModelSource,
+    cluster: Cluster | str,
+    training: Training,
+    *,
+    efficiency: str = "default",
+    overlap: Overlap = "calibrated",
+    comm_streams: Streams = "shared",
+    framework: str = "jax",
+) -> Setting:
+    """Names to a Setting; see `recommend` for the arguments."""
+    spec = model if isinstance(model, ModelSpec) else load_model(model)
+    machine = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    return setting(
+        spec,
+        machine,
+        training,
+        efficiency=efficiency,
+        overlap=overlap,
+        streams=comm_streams,
+        framework=framework,
+    )
+
+
+def price(given: Setting, layout: Layout) -> Priced:
+    """A user's own layout, completed and priced; whether it fits is in the answer.
+
+    Raises:
+        LayoutError: it breaks a rule of the model, the batch or the network.
+    """
+    layout = complete(given, layout)
+    priced = estimate(given, layout)
+    idle = given.cluster.devices - layout.devices
+    return Priced(
+        inputs=inputs_of(given, None),
+        layout=layout,
+        estimate=priced,
+        idle=Idle(
+            idle,
+            levels_used(given, layout),
+            "the given layout uses no more" if idle else "every device is used",
+        ),
+        warnings=warnings_of(given, priced.stage_bytes),
+        provenance=provenance_of(given),
+        run=run_of(given, priced),
+    )
+
+
+def error_band(given: Setting) -> tuple[float, str]:
+    """Share of step time by which the model is known to miss, for this class of run."""
+    if given.efficiency.name != "default":
+        return _BANDS[
+            "uncalibrated"
+        ], f"no measurement for efficiency {given.efficiency.name}; {_BAND_SOURCE}"
+    moe = any(k.ffn.experts for k in given.model.kinds)
+    return _BANDS["moe" if moe else "dense"], _BAND_SOURCE
+
+
+def levels_used(given: Setting, layout: Layout) -> tuple[tuple[str, int, int], ...]:
+    """(name, used, size) of each network level, innermost first."""
+    return tuple(
+        (level.name, prod(factor for _, factor in members), level.size)
+        for level, members in zip(given.cluster.levels, layout.placement, strict=True)
+    )
+
+
+def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ...]:
+    """Everything a user should know before trusting the numbers."""
+    out = [*given.cluster.warnings, *given.model.notes, *given.efficiency.notes]
+    if given.cluster.chip.memory_warning:
+        out.append(given.cluster.chip.memory_warning)
+    full = max(stage_bytes) / given.cluster.chip.memory_bytes
+    if _NEARLY_FULL < full <= 1:
+        out.append(
+            f"the heaviest stage fills {full:.0%} of the device; above 90% allocators retry and slow down"
+        )
+    return tuple(dict.fromkeys(out))
+
+
+def inputs_of(given: Setting, constraints: str | None) -> dict[str, Any]:
+    """The resolved question, with a hash of the model."""
+    return {
+        "model": {
+            "name": given.model.name,
+            "model_type": given.model.model_type,
+            "params": given.model.params,
+            "kinds": [kind.name for kind in given.model.kinds],
+            "hash": content_hash(_spec(given.model)),
+        },
+        "cluster": {
+            "name": given.cluster.name,
+            "devices": given.cluster.devices,
+            "chips": given.cluster.chips,
+            "fabric": given.cluster.fabric_note,
+            "host_memory_bytes": given.cluster.host_memory_bytes,
+            "cpu_update_params_per_s": given.cluster.cpu_update_params_per_s,
+        },
+        "training": asdict(given.training),
+        "constraints": constraints or "",
+        "efficiency": given.efficiency.name,
+        "overlap": given.overlap,
+        "comm_streams": given.streams,
+        "framework": given.framework.name,
+    }
+
+
+def provenance_of(given: Setting) -> dict[str, Any]:
+    return {
+        "versions": versions(),
+        "efficiency": given.efficiency.provenance,
+        "sources": list(given.cluster.sources),
+    }
+
+
+def versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("meshwright", "numpy", "ortools")}
+
+
+def _spec(model: ModelSpec) -> dict[str, Any]:
+    return asdict(replace(model, name="", notes=()))
+
+
+def content_hash(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, default=lambda x: digits(x) if isinstance(x, float) else str(x))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
