@@ -34,7 +34,7 @@ Array = NDArray[Any]
 # Sums of floats in another order differ by less than this; bounds give it away so that they stay below.
 SAFE = 1.0 - 1e-9
 _BYTE = 1.0
-_LADDER = (1.0, 1.02, 1.06, 1.2, 1.6)
+_LADDER = (1.0, 1.005, 1.02, 1.06, 1.2, 1.6)
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,11 @@ TOO_LARGE = "no cut fits the device memory"
 TOGETHER = "the degrees fit the network together"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
-_TOGETHER = 1.01
+_TOGETHER = 1.02
 # Every so many steps go down, as long as the bounds leave room for a plan this much better.
 _DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
-_BATCHES = ((64, 1024), (256, 4096), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (4, 16), (1, 1))
+_BATCHES = ((256, 2048), (512, 8192), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (4, 16), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class Search:
 
     def _cuts(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
-        return [(self._cut_bounds(table.costs, 1e-3), settled)]
+        return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)]
 
     def _splits(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
