@@ -14,6 +14,7 @@ windows). Times are rounded to the nearest tick; `slack_s` is what all roundings
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -221,7 +222,7 @@ def _cover_units(
         program.add(_weighted(take, entries.length, np.arange(len(take))) == units)
         return
     stop = entries.start + entries.length
-    for here, after in zip(of_stage, of_stage[1:], strict=False):
+    for here, after in pairwise(of_stage):
         for unit in np.unique(stop[here]):
             arriving = [take[e] for e in here if stop[e] == unit]
             leaving = [take[e] for e in after if entries.start[e] == unit]

@@ -6,7 +6,7 @@ from typing import Any
 
 import meshwright as mw
 from meshwright.costmodel.estimate import PARTS
-from meshwright.optimizer.recommend import price, resolve
+from meshwright.optimizer.question import price, resolve
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 FREE = {"certificate.entered", "certificate.removed", "provenance.versions"}  # keys are names, not fields

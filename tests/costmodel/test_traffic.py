@@ -3,7 +3,7 @@
 With a network on which a second is a byte and overlap `none`, exposed seconds are bytes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -189,3 +189,29 @@ def test_expert_ranks_fill_a_stage_from_inside() -> None:
     apart = groups(((("pp", 2), ("dp_shard", 4)),), ep=4)
     assert (apart.ep.factors[0, 0], apart.ep.strides[0, 0]) == (4, 2)
     assert set(DIMENSIONS) == {"tp", "cp", "dp_shard", "dp_replicate", "pp"}
+
+
+def test_offload_waits_for_the_slower_of_link_and_host() -> None:
+    """v5p: 16 GB/s a chip, four chips a host whose CPUs update 3e9 parameters a second."""
+    setting = plain("llama-3-8b", 64, 8192, host=True, efficiency="ideal")
+    params = setting.model.params
+    found, stages, counts = table(setting, Layout(dp_shard=8, zero=1, offload="optimizer"))
+    assert found.once_parts(stages, counts)["optimizer"][0, 0] == pytest.approx(params / 8 * 4 / 3e9)
+    slow = replace(setting, cluster=replace(setting.cluster, cpu_update_params_per_s=1e12))
+    found, stages, counts = table(slow, Layout(dp_shard=8, zero=1, offload="optimizer"))
+    # bf16 gradient there, bf16 weight back
+    assert found.once_parts(stages, counts)["optimizer"][0, 0] == pytest.approx(params / 8 * 4 / 16e9)
+    # a layer's input goes and comes back; nothing hides in this mode
+    layout = Layout(offload="activations", policies=("full",))
+    assert layer_bytes(setting, layout, "offload") == pytest.approx(2 * 2 * 8192 * 4096 / 16e9)
+
+
+def test_saved_bytes_of_a_mixture() -> None:
+    """Mixtral, ep 4, tp = etp = 2: a rank routes both copies of all its tokens and holds half of each expert."""
+    setting = plain("mixtral-8x7b", 64, 4096, framework="megatron")
+    found, _, _ = table(setting, Layout(dp_replicate=4, tp=2, ep=4, etp=2))
+    tokens, d, kv, ff = 4096, 4096, 2 * 1024, 14336
+    residual = 4 * tokens / 2 * d  # input, two norms, attention's output, cut along the sequence
+    attention = tokens / 2 * (d + kv + d) + 2 * tokens / 2 * 32  # qkv and core; log-sums of 4 bytes
+    experts = 2 * tokens * (2 * d + 3 * ff / 2)  # dispatched and returned whole, gate, up and product cut
+    assert found.memory.saved[0, 0] == pytest.approx(2 * (residual + attention + experts))
