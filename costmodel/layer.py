@@ -95,13 +95,13 @@ def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, co
     """Gathers and scatters of the residual over tp.
 
     Each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
-    gathers its input again for the weight gradient. A mixture's routed tokens stay where they are; only its
-    shared experts are a block.
+    gathers its input again for the weight gradient. Routed tokens stay where they are, so of a mixture only shared
+    experts and experts that tp cuts (etp) are a block.
     """
     if not (shape.tp > 1).any():
         return None
-    has_ffn_block = bool(kind.ffn.width) and not kind.parallel
-    blocks = 1 + int(has_ffn_block)
+    cut = (shape.etp > 1) & bool(kind.ffn.experts) | bool(kind.ffn.width)
+    blocks = 1 + 1 * (cut & (not kind.parallel))
     repeated = np.array([p.tp_scatters for p in policies_of(setting.framework)])[policy]
     count = np.where(shape.tp > 1, 3 * blocks + 2 * blocks + repeated, 0)
     full = BF16 * shape.tokens * setting.model.hidden

@@ -235,8 +235,15 @@ class Cuts:
             np.stack([x[:, stop] - x[:, stop - 1] for _, stop in runs])
             for x in (self.seconds, self.state, self.saved)
         )
-        left = np.arange(len(pp))  # rows still in play
-        at = np.zeros(len(pp))
+        # The longest run alone must fit already, which is cheap to see; rows still in play are `left`.
+        run = int(np.argmax(np.diff(self.units.runs)))
+        each = state[run][:, None] + self.held * saved[run][:, None]
+        most = np.minimum(
+            (slowest[:, None] - self.ends_s) / seconds[run][:, None], (capacity[:, None] - self.ends_bytes) / each
+        )
+        most = np.where(self.held > 0, np.maximum(np.floor(most * (2.0 - SAFE)), 0.0), 0.0)
+        left = np.flatnonzero(most.sum(axis=1) >= runs[run][1] - runs[run][0])
+        at = np.zeros(len(left))
         done = np.zeros(len(pp), bool)
         for stage in range(self.held.shape[1]):
             time_left = slowest[left] - self.ends_s[left, stage]

@@ -8,7 +8,7 @@ from meshwright.costmodel.legal import offload_refusal
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
-from meshwright.optimizer.constraints import Constraint, parse_constraints
+from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
 from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
@@ -134,21 +134,23 @@ def _plan(space: Space, search: Search, inputs: dict[str, Any]) -> Plan:
         estimate=priced,
         certificate=certificate,
         runner_ups=tuple(others),
-        idle=idle_of(space, layout, best, search.options),
+        idle=idle_of(search, layout, best),
         warnings=(*warnings_of(given, priced.stage_bytes), *not_considered(space)),
         provenance=provenance_of(given),
         run=run_of(given, priced),
     )
 
 
-def idle_of(space: Space, layout: Layout, best: Found, options: SolveOptions) -> Idle:
+def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     """Which devices the plan leaves idle, and what the best plan on more of them would take."""
-    given = space.setting
+    space, given = search.space, search.setting
     total, levels = given.cluster.devices, levels_used(given, layout)
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
-    wish = Constraint(f"devices>{layout.devices}", "devices", ">", (str(layout.devices),))
-    more = Search(Space(given, (*space.constraints, wish)), replace(options, runner_ups=0))
+    assert search.start is not None
+    bounds, frame = search.start
+    larger = frame.devices > layout.devices
+    more = Search(space, replace(search.options, runner_ups=0), start=(bounds[larger], frame[larger]))
     more.run()
     if more.best:
         other = more.ranked[0]

@@ -47,7 +47,7 @@ _TOGETHER = 1.02
 # Every so many steps go down, as long as the bounds leave room for a plan this much better.
 _DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
-_BATCHES = ((256, 2048), (512, 8192), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (4, 16), (1, 1))
+_BATCHES = ((256, 2048), (512, 8192), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (32,128), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ class Search:
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     solved: int = 0
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
+    start: tuple[Array, Rows] | None = None  # frames and their bounds, where an earlier search has listed them
 
     @property
     def setting(self) -> Setting:
@@ -145,14 +146,14 @@ class Search:
 
     def run(self) -> None:
         """Search to the end."""
-        frame = frames(self.space, self.funnel)
-        if not len(frame):
-            return
+        if self.start is None:
+            frame = frames(self.space, self.funnel)
+            self.start = self._scaled(frame_bounds(self.setting, frame)), frame
         refine = (
             self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders
         )  # fmt: skip
         levels = [Level(least, most) for least, most in _BATCHES]
-        levels[0].push(self._scaled(frame_bounds(self.setting, frame)), frame)
+        levels[0].push(*self.start)
         cutoff, step = float("inf"), 0
         while True:
             least = [level.least for level in levels]
@@ -265,10 +266,13 @@ class Search:
         """
         assert settled.factors is not None
         torus = self.setting.network.torus
-        for i in range(len(settled)):
+        for i in range(len(settled)) if torus else ():
             if np.isinf(self.cutoff_s) and visible(settled.rows[i : i + 1]) not in self.best:
                 self._same_order(settled[i : i + 1])
         placed = settled.with_strides(np.ones_like(settled.factors))
+        for level in set(range(settled.factors.shape[2])) - set(torus):
+            # Inside a tier the order changes no rate: the usual one.
+            placed.strides[:, :, level] = [nestings(f[:, level])[0] for f in settled.factors]
         steps = [(axis, innermost) for axis in torus] + [(axis, nestings) for axis in torus]
         for axis, choices in steps:
             of_row, columns = [], []

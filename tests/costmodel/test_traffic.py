@@ -215,3 +215,16 @@ def test_saved_bytes_of_a_mixture() -> None:
     attention = tokens / 2 * (d + kv + d) + 2 * tokens / 2 * 32  # qkv and core; log-sums of 4 bytes
     experts = 2 * tokens * (2 * d + 3 * ff / 2)  # dispatched and returned whole, gate, up and product cut
     assert found.memory.saved[0, 0] == pytest.approx(2 * (residual + attention + experts))
+
+
+def test_experts_cut_by_tp_gather_their_tokens() -> None:
+    """Whole experts take a rank's own tokens; cut ones need those of all tp ranks and scatter partial sums: as many
+    collectives as a dense feed-forward part. A model with shared experts has them anyway."""
+    setting = plain("mixtral-8x7b", 64, 4096)
+    full = 2 * 4096 * 4096
+    whole, cut = (layer_bytes(setting, Layout(dp_replicate=4, tp=2, ep=4, etp=e), "tp") for e in (1, 2))
+    assert (whole, cut) == (5 * full, 10 * full)
+    shared = plain("deepseek-v2-lite", 64, 4096)
+    kind = next(i for i, k in enumerate(shared.model.kinds) if k.ffn.experts and k.ffn.width)
+    both = [layer_bytes(shared, Layout(dp_replicate=4, tp=2, ep=4, etp=e), "tp", kind) for e in (1, 2)]
+    assert both[0] == both[1] == 10 * 2 * 4096 * 2048

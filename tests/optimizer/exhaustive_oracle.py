@@ -26,8 +26,8 @@ from meshwright.hardware.network import Level, TorusAxis
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Degrees = tuple[int, int, int, int, int]  # in the order of _NAMES
-_NAMES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
+Degrees = tuple[int, int, int, int, int]  # in the order of DEGREES
+DEGREES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,20 @@ def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
             for micro_batch in range(1, sequences // (dp_shard * dp_replicate) + 1):
                 for vpp, gpipe, sp in _variants(layers, pp, tp, wishes):
                     simplest = Candidate(
-                        dp_replicate, dp_shard, 0, cp, "ring", tp, sp, pp, vpp, gpipe, 1, 1, micro_batch, sequences
+                        dp_replicate,
+                        dp_shard,
+                        0,
+                        cp,
+                        "ring",
+                        tp,
+                        sp,
+                        pp,
+                        vpp,
+                        gpipe,
+                        1,
+                        1,
+                        micro_batch,
+                        sequences,
                     )
                     if set(broken(setting, simplest)) - {"well formed"}:
                         continue  # no choice of what is still open mends a rule that this breaks
@@ -142,7 +155,7 @@ def placements_of(degrees: Degrees, levels: tuple[Level, ...]) -> tuple[Placemen
         if np.prod(factors) > level.size or any(d % f for d, f in zip(degrees, factors, strict=True)):
             continue
         left: Degrees = tuple(d // f for d, f in zip(degrees, factors, strict=True))  # type: ignore[assignment]
-        here = [(n, f) for n, f in zip(_NAMES, factors, strict=True) if f > 1]
+        here = [(n, f) for n, f in zip(DEGREES, factors, strict=True) if f > 1]
         orders = permutations(here) if isinstance(level, TorusAxis) else [tuple(here)]
         outside = placements_of(left, levels[1:])
         out += [(order, *rest) for order in orders for rest in outside]
@@ -150,7 +163,9 @@ def placements_of(degrees: Degrees, levels: tuple[Level, ...]) -> tuple[Placemen
 
 
 @cache
-def hosts_of(placement: Placement, levels: tuple[Level, ...], per_host: int, pp: int) -> tuple[tuple[int, ...], ...]:
+def hosts_of(
+    placement: Placement, levels: tuple[Level, ...], per_host: int, pp: int
+) -> tuple[tuple[int, ...], ...]:
     """For each host that differs: how many of its devices work for each stage.
 
     Devices are numbered along the levels, innermost fastest; consecutive ones share a host. Every device is
@@ -245,7 +260,9 @@ class PricedSpace:
         """Least device memory of the plans that take at most `seconds`."""
         return min(
             (
-                float(np.where(self.allowed(b, np.inf) & (b.seconds <= seconds), b.device_bytes, np.inf).min())
+                float(
+                    np.where(self.allowed(b, np.inf) & (b.seconds <= seconds), b.device_bytes, np.inf).min()
+                )
                 for b in self.batches
                 if b.seconds.size
             ),
@@ -291,7 +308,7 @@ def price_everything(setting: Setting, wishes: Wishes) -> PricedSpace:
 def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]]) -> Batch:
     levels = setting.cluster.levels
     known: dict[tuple[Placement, int, int], int] = {}  # communicators depend on no more than these
-    keys = np.stack([getattr(rows, n)[index] for n in (*_NAMES, "ep", "etp")], axis=1)
+    keys = np.stack([getattr(rows, n)[index] for n in (*DEGREES, "ep", "etp")], axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     options = []
     for *degrees, ep, etp in distinct.tolist():
@@ -306,7 +323,9 @@ def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]
         return Batch(of, placements, group, cuts, none, none, none)
     ep, etp = (np.array([k[i] for k in known]) for i in (1, 2))
     groups = groups_of(placements, ep, etp)
-    whole = (groups.ep.size == ep)[group]  # experts fill the innermost ranks exactly, or there is no such plan
+    whole = (groups.ep.size == ep)[
+        group
+    ]  # experts fill the innermost ranks exactly, or there is no such plan
     of, group = of[whole], group[whole]
     placed = rows[of]
     table = StageTable.of(setting, placed, PlacedComm(setting.network, groups[group]))
@@ -325,7 +344,9 @@ def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]
     return Batch(of, placements, group, cuts, seconds, device, host)
 
 
-def _fullest_host(setting: Setting, placements: list[Placement], group: Ints, stage_bytes: Floats, pp: int) -> Floats:
+def _fullest_host(
+    setting: Setting, placements: list[Placement], group: Ints, stage_bytes: Floats, pp: int
+) -> Floats:
     """Bytes on the fullest host of each placed row, from those that one device of each stage keeps there."""
     cluster, out = setting.cluster, np.zeros(len(group))
     for g in np.unique(group):

@@ -96,7 +96,9 @@ def _all_to_all(setting: Setting, x: Candidate) -> bool:
     if x.cp == 1 or x.cp_kind != "all_to_all":
         return True
     ways = x.cp * x.tp
-    return all(k.attention.heads % ways == 0 and k.attention.kv_heads % ways == 0 for k in setting.model.kinds)
+    return all(
+        k.attention.heads % ways == 0 and k.attention.kv_heads % ways == 0 for k in setting.model.kinds
+    )
 
 
 def _equal_chunks(setting: Setting, x: Candidate) -> bool:
@@ -116,7 +118,9 @@ PREDICATES: dict[str, Callable[[Setting, Candidate], bool]] = {
     "the batch is whole micro-batches": lambda s, x: x.sequences % (x.dp * x.micro_batch) == 0,
     "every chunk has a layer": lambda s, x: x.pp * x.vpp <= s.model.layers,
     "interleaved chunks are equal within a stage": _equal_chunks,
-    "interleaving runs whole rounds of pp micro-batches": lambda s, x: x.vpp == 1 or x.micro_batches % x.pp == 0,
+    "interleaving runs whole rounds of pp micro-batches": lambda s, x: (
+        x.vpp == 1 or x.micro_batches % x.pp == 0
+    ),
 }
 
 

@@ -126,7 +126,11 @@ class Instance:
     @property
     def uneven_by_choice(self) -> bool:
         """Uneven where the layers could have been shared as evenly as they go."""
-        return self.uneven and self.answer is not None and max(self.answer.lengths) - min(self.answer.lengths) > 1
+        return (
+            self.uneven
+            and self.answer is not None
+            and max(self.answer.lengths) - min(self.answer.lengths) > 1
+        )
 
     def __str__(self) -> str:
         s = self.setting
@@ -271,17 +275,23 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         "pp>1 with an uneven optimum": sum(i.uneven for i in instances) / count,
         "uneven by more than one layer": sum(i.uneven_by_choice for i in instances) / count,
         "two layer kinds": sum(len(i.setting.model.kinds) > 1 for i in instances) / count,
-        "mixture of experts": sum(any(k.ffn.experts for k in i.setting.model.kinds) for i in instances) / count,
+        "mixture of experts": sum(any(k.ffn.experts for k in i.setting.model.kinds) for i in instances)
+        / count,
         "torus": sum(isinstance(i.setting.cluster.levels[-1], TorusAxis) for i in instances) / count,
         "constraints": sum(bool(i.constraints) for i in instances) / count,
-        "offload in the optimum": sum(i.answer is not None and bool(i.answer.row.offload[0]) for i in instances)
+        "offload in the optimum": sum(
+            i.answer is not None and bool(i.answer.row.offload[0]) for i in instances
+        )
         / count,
         "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
         / count,
-        "recompute in the optimum": sum(i.answer is not None and bool(i.answer.row.policies.any()) for i in instances)
+        "recompute in the optimum": sum(
+            i.answer is not None and bool(i.answer.row.policies.any()) for i in instances
+        )
         / count,
         "idle devices in the optimum": sum(
-            i.answer is not None and int(i.answer.row.devices[0]) < i.setting.cluster.devices for i in instances
+            i.answer is not None and int(i.answer.row.devices[0]) < i.setting.cluster.devices
+            for i in instances
         )
         / count,
     }

@@ -48,7 +48,11 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     levels, out = setting.cluster.levels, [f"breaks {name!r}" for name in broken(setting, x)]
     policies = [POLICIES[p] for p in found.row.policies[0]]
     offload = OFFLOADS[int(found.row.offload[0])]
-    if not (asked.wishes.candidate(x) and all(map(asked.wishes.policy, policies)) and asked.wishes.offload(offload)):
+    if not (
+        asked.wishes.candidate(x)
+        and all(map(asked.wishes.policy, policies))
+        and asked.wishes.offload(offload)
+    ):
         out.append("breaks a constraint")
     unit = x.vpp * shortest_period(setting.model.pattern) if x.vpp > 1 else 1
     if sum(found.lengths) != setting.model.layers or any(n < 1 or n % unit for n in found.lengths):
@@ -79,7 +83,11 @@ def flaws(asked: Instance, found: Found) -> list[str]:
 def candidate_of(found: Found) -> Candidate:
     row = found.row
     values = {name: int(getattr(row, name)[0]) for name in Candidate._fields}
-    values |= {"cp_kind": CP_KINDS[values["cp_kind"]], "sp": bool(values["sp"]), "gpipe": bool(values["gpipe"])}
+    values |= {
+        "cp_kind": CP_KINDS[values["cp_kind"]],
+        "sp": bool(values["sp"]),
+        "gpipe": bool(values["gpipe"]),
+    }
     return Candidate(**values)
 
 

@@ -43,7 +43,9 @@ class Case:
 @lru_cache(maxsize=40)
 def case(seed: int) -> Case:
     asked, space = build(seed)
-    placed = np.unique(np.concatenate([b.of for b in space.batches])) if space.batches else np.zeros(0, np.int64)
+    placed = (
+        np.unique(np.concatenate([b.of for b in space.batches])) if space.batches else np.zeros(0, np.int64)
+    )
     return Case(
         asked, space, space.best_of_rows(np.inf), space.best_of_rows(asked.setting.capacity_bytes), placed
     )
@@ -98,7 +100,9 @@ def check_every_candidate(seed: int) -> None:
         assert (values > 0).all(), name
         exact = this.unlimited if name in ("frame", "choice", "row") else this.exact
         wrong = np.flatnonzero(values > exact)
-        assert not len(wrong), f"{this.asked}: {name} bound {values[wrong[0]]} > {exact[wrong[0]]}: {this.rows[wrong[:1]]}"
+        assert not len(wrong), (
+            f"{this.asked}: {name} bound {values[wrong[0]]} > {exact[wrong[0]]}: {this.rows[wrong[:1]]}"
+        )
     for looser, tighter in (
         ("frame", "choice"), ("choice", "row"), ("row", "cut"), ("choice", "choice in memory"), ("choice in memory", "cut")
     ):  # fmt: skip
@@ -153,7 +157,9 @@ def test_placed_bounds_and_slowest_stages(seed: int) -> None:
         few = np.random.default_rng(seed).choice(len(batch.of), min(len(batch.of), 400), replace=False)
         rows = this.rows[batch.of[few]]
         placements = [batch.placements[p] for p in batch.placement_of[few]]
-        table = StageTable.of(setting, rows, PlacedComm(setting.network, groups_of(placements, rows.ep, rows.etp)))
+        table = StageTable.of(
+            setting, rows, PlacedComm(setting.network, groups_of(placements, rows.ep, rows.etp))
+        )
         cuts = Cuts.of(table.costs, Units.of(setting, int(rows.vpp[0])))
         fits = batch.device_bytes[few] <= setting.capacity_bytes
         exact = np.where(fits, batch.seconds[few], np.inf).min(axis=1)
@@ -181,7 +187,7 @@ def test_least_bytes_are_the_leanest_cut(seed: int) -> None:
 
 def test_an_inflated_bound_is_caught() -> None:
     """Two percent more and the property above fails on most instances: the bounds have no such slack."""
-    caught = {name: 0 for name in ("row", "cut")}
+    caught = dict.fromkeys(("row", "cut"), 0)
     for seed in SLICE:
         this = case(seed)
         bounds = bounds_in_order(seed)

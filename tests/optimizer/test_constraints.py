@@ -179,7 +179,9 @@ def test_every_name_can_be_said() -> None:
 
 
 @pytest.mark.parametrize("seed", range(0, 32, 4))
-@pytest.mark.parametrize("wish", (*ANY_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text)
+@pytest.mark.parametrize(
+    "wish", (*ANY_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text
+)
 def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     """The wishes of the random instances mean the same to the planner and to the oracle."""
     setting = instance(seed).setting

@@ -36,7 +36,9 @@ def draw_model(random: Random, layers: int, mixture: bool, two_kinds: bool) -> M
         if two_kinds:
             pattern = random.choice((tuple(int(i >= first) for i in range(layers)), alternate))
     elif two_kinds:
-        near = replace(dense, name="sliding", attention=replace(attention, window=random.choice((64, 256, 1000))))
+        near = replace(
+            dense, name="sliding", attention=replace(attention, window=random.choice((64, 256, 1000)))
+        )
         every = random.choice((2, 3))
         kinds, pattern = (near, dense), tuple(int(i % every == every - 1) for i in range(layers))
     kinds, pattern = _used(kinds, pattern)
@@ -59,7 +61,9 @@ def _kind(name: str, hidden: int, a: Attention, ffn: Ffn) -> LayerKind:
     return LayerKind(name, weights, a, ffn, norms=2)
 
 
-def _used(kinds: tuple[LayerKind, ...], pattern: tuple[int, ...]) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
+def _used(
+    kinds: tuple[LayerKind, ...], pattern: tuple[int, ...]
+) -> tuple[tuple[LayerKind, ...], tuple[int, ...]]:
     """Without kinds that no layer has; kinds numbered as they first appear."""
     order = list(dict.fromkeys(pattern))
     return tuple(kinds[k] for k in order), tuple(order.index(k) for k in pattern)
