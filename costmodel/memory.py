@@ -56,17 +56,20 @@ class MemoryCosts:
     @property
     def state_bytes(self) -> Array:
         """Bytes of state of one layer, [R, K]."""
-        return np.sum([self.state[p] for p in STATE_PARTS], axis=0)
+        total: Array = np.sum([self.state[p] for p in STATE_PARTS], axis=0)
+        return total
 
     @property
     def first_bytes(self) -> Array:
         """Bytes of state of the embedding, [R]."""
-        return np.sum([self.first[p] for p in STATE_PARTS], axis=0)
+        total: Array = np.sum([self.first[p] for p in STATE_PARTS], axis=0)
+        return total
 
     @property
     def last_bytes(self) -> Array:
         """Bytes of state of the head, [R]."""
-        return np.sum([self.last[p] for p in STATE_PARTS], axis=0)
+        total: Array = np.sum([self.last[p] for p in STATE_PARTS], axis=0)
+        return total
 
     @property
     def transient(self) -> Array:

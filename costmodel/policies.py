@@ -5,6 +5,7 @@ saves beside the named ones when nothing is recomputed (`Framework.unfused_facto
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,14 @@ _ELEMENTWISE = frozenset({"norm1", "norm2", "act", "expert_act"})
 _FEED_FORWARD = frozenset({"norm2", "router", "up", "act", "expert_up", "expert_act", "expert_down"})
 
 
+# Index of the policy that is not chosen yet: saves as little as full recompute and repeats nothing, so what it
+# costs is below every policy's. For bounds only; no layout can name it.
+OPEN = len(POLICIES)
+
+
+@cache
 def policies_of(framework: Framework) -> tuple[Policy, ...]:
-    """The policies in the order of POLICIES, as this framework runs them.
+    """The policies in the order of POLICIES, as this framework runs them, and after them OPEN.
 
     - none: every tensor is saved.
     - elementwise: norms and activations are repeated, products are saved.
@@ -60,7 +67,8 @@ def policies_of(framework: Framework) -> tuple[Policy, ...]:
         "mlp": Policy("mlp", _FEED_FORWARD | unfused, _FEED_FORWARD, ep=1),
         "full": Policy("full", frozenset(OPERATORS) | unfused, everything, cp=1, ep=1, tp_scatters=1),
     }
-    return tuple(by_name[name] for name in POLICIES)
+    leanest = Policy("open", by_name["full"].dropped, frozenset())
+    return (*(by_name[name] for name in POLICIES), leanest)
 
 
 def saved_by_policy(framework: Framework, kind: LayerKind, shape: Shape) -> Array:

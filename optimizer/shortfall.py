@@ -21,7 +21,7 @@ from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import entries_of
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.solve import Found
-from meshwright.optimizer.space import Space, frames, with_choices, with_experts, with_sharding
+from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
 
 Array = NDArray[Any]
 
@@ -32,7 +32,9 @@ def closest_miss(space: Space) -> tuple[Found | None, float]:
     open_rows: Level = Level(256, 256)
     frame = frames(space, funnel)
     for at in range(0, len(frame), 4096):
-        rows = with_choices(space, with_experts(space, frame[at : at + 4096], funnel), funnel)
+        rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel))
+        for kind in space.kinds_by_weight:
+            rows = with_policy(space, rows, kind, funnel)
         if len(rows):
             open_rows.push(_least_need(space, rows), rows)
     best, need = None, np.inf

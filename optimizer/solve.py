@@ -7,6 +7,7 @@ repeat a visible kind whose best plan is already as good. Children of the last l
 CP-SAT settles one at a time. The search ends when no open candidate has a bound below the cutoff.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -34,7 +35,7 @@ from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, lo
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import CutResult, entries_of, host_groups, solve_cut
 from meshwright.optimizer.queue import Level
-from meshwright.optimizer.space import Space, frames, with_choices, with_experts, with_sharding
+from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
 
 Array = NDArray[Any]
 
@@ -47,7 +48,8 @@ _TOGETHER = 1.02
 # Every so many steps go down, as long as the bounds leave room for a plan this much better.
 _DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
-_BATCHES = ((256, 2048), (512, 8192), (2048, 8192), (128, 1024), (2048, 16384), (16, 256), (32,128), (1, 1))
+_FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
+_REST = ((128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,12 @@ class Search:
             frame = frames(self.space, self.funnel)
             self.start = self._scaled(frame_bounds(self.setting, frame)), frame
         refine = (
-            self._shapes, self._choices, self._memory, self._rows, self._cuts, self._splits, self._orders
+            self._shapes,
+            *(step for k in self.space.kinds_by_weight for step in (self._policy(k), self._memory)),
+            self._rows, self._cuts, self._splits, self._orders,
         )  # fmt: skip
-        levels = [Level(least, most) for least, most in _BATCHES]
+        batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
+        levels = [Level(least, most) for least, most in batches]
         levels[0].push(*self.start)
         cutoff, step = float("inf"), 0
         while True:
@@ -210,12 +215,17 @@ class Search:
         if not len(rows):
             return []
         fits = best_comm(self.setting, rows).placeable("ep")
-        rows = self.funnel.keep(EXPERTS, rows, fits)
+        rows = with_offload(self.space, self.funnel.keep(EXPERTS, rows, fits))
         return self._open(rows) if len(rows) else []
 
-    def _choices(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        choices = with_choices(self.space, rows, self.funnel)
-        return self._open(choices) if len(choices) else []
+    def _policy(self, kind: int) -> Callable[[Rows], list[tuple[Array, Rows]]]:
+        """Refine by the recompute policy of one layer kind."""
+
+        def refine(rows: Rows) -> list[tuple[Array, Rows]]:
+            choices = with_policy(self.space, rows, kind, self.funnel)
+            return self._open(choices) if len(choices) else []
+
+        return refine
 
     def _open(self, rows: Rows) -> list[tuple[Array, Rows]]:
         """Bounds of rows whose data sharding is open."""

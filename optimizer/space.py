@@ -1,8 +1,8 @@
 """The space of layouts, in five refinements, each listed only where the one before survives its bound.
 
     frame   dp, cp, tp, pp, vpp, micro-batch, sequences
-    shape   + ep, etp, cp_kind: what the seconds of a layer depend on
-    choice  + recompute policy of each layer kind, offload
+    shape   + ep, etp, cp_kind, offload
+    choice  + recompute policy of each layer kind, the kind with most layers first
     row     + dp split into dp_replicate and dp_shard, ZeRO level
     plan    + placement; the solver adds the layers of each stage
 
@@ -14,13 +14,13 @@ innermost of a stage; policies are the same on all stages.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES
 from meshwright.costmodel.legal import RULES, offload_refusal
+from meshwright.costmodel.policies import OPEN
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.constraints import Constraint
@@ -67,11 +67,16 @@ class Space:
         return tuple(i for i in allowed if offload_refusal(self.setting, OFFLOADS[i]) is None)
 
     @property
-    def policy_choices(self) -> Ints:
-        """Allowed policies of all kinds together, shape [choices, kinds]."""
+    def policies(self) -> Ints:
+        """Allowed recompute policies."""
         wishes = [c for c in self.constraints if c.name == "recompute"]
-        allowed = [i for i, p in enumerate(POLICIES) if all(c.allowed(p) for c in wishes)]
-        return np.array(list(product(allowed, repeat=len(self.setting.model.kinds))), np.int64)
+        return np.array([i for i, p in enumerate(POLICIES) if all(c.allowed(p) for c in wishes)], np.int64)
+
+    @property
+    def kinds_by_weight(self) -> tuple[int, ...]:
+        """Layer kinds, the one with most layers first."""
+        counts = self.setting.model.layers_by_kind
+        return tuple(sorted(range(len(counts)), key=lambda k: -counts[k]))
 
     def asks(self, name: str) -> bool:
         return any(c.name == name for c in self.constraints)
@@ -91,7 +96,7 @@ def frames(space: Space, funnel: Funnel) -> Rows:
     for sequences in training.sequence_range:
         dp = np.array([d for d in divisors(sequences) if d <= devices])
         grid = [x.ravel() for x in np.meshgrid(dp, tp, cp, pp, indexing="ij")]
-        funnel.enter("frames", len(grid[0]))
+        funnel.enter("degrees", len(grid[0]))
         fits = np.prod(grid, axis=0) <= devices
         funnel.remove("uses at most the devices there are", int((~fits).sum()))
         dp_, tp_, cp_, pp_ = (x[fits] for x in grid)
@@ -109,11 +114,12 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
         at = np.flatnonzero(dp == one)
         row, mb, v = (x.ravel() for x in np.meshgrid(at, sizes, vpp, indexing="ij"))
         count = sequences // (one * mb)
-        # Chunks need a pipeline, and whole rounds of micro-batches; listed here to keep the table small.
+        funnel.enter("frames", len(row))
+        # Of these rules of every layout the first ones, applied early to keep the table small.
         legal = (v == 1) | ((pp[row] > 1) & (count % pp[row] == 0) & (pp[row] * v <= vpp.max()))
+        funnel.remove("chunks need a pipeline, whole rounds and a layer each", int((~legal).sum()))
         pieces.append((row[legal], mb[legal], v[legal]))
     row, mb, v = (np.concatenate(x) for x in zip(*pieces, strict=True))
-    funnel.enter("frames", len(row) - len(dp))
     one = np.ones(len(row), np.int64)
     zero = np.zeros(len(row), np.int64)
     return Rows(
@@ -126,7 +132,7 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
 def _variants(space: Space, rows: Rows) -> Rows:
     """GPipe and sp=false where the user speaks of them; the right number of policy columns."""
     kinds = len(space.setting.model.kinds)
-    rows = rows.with_columns(policies=np.zeros((len(rows), kinds), np.int64))
+    rows = rows.with_columns(policies=np.full((len(rows), kinds), OPEN))
     if space.asks("schedule"):
         plain = rows[(rows.vpp == 1) & (rows.pp > 1)]
         rows = concatenate([rows, plain.with_columns(gpipe=np.ones(len(plain), np.int64))])
@@ -177,19 +183,19 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
     return _filter(space, out, funnel, _ROW_NAMES)
 
 
-def with_choices(space: Space, rows: Rows, funnel: Funnel) -> Rows:
-    """Rows crossed with every allowed policy of each kind and every offload class."""
-    policies = space.policy_choices
-    offloads = np.array(space.offloads, np.int64)
-    if not len(policies) or not len(offloads):
-        return rows[:0]
-    row, policy, offload = (
-        x.ravel()
-        for x in np.meshgrid(np.arange(len(rows)), np.arange(len(policies)), offloads, indexing="ij")
-    )
+def with_offload(space: Space, rows: Rows) -> Rows:
+    """Rows crossed with every allowed offload class."""
+    return _cross(rows, "offload", space.offloads, lambda r, v: np.ones(len(r), bool)) if space.offloads else rows[:0]
+
+
+def with_policy(space: Space, rows: Rows, kind: int, funnel: Funnel) -> Rows:
+    """Rows crossed with every allowed recompute policy of one layer kind."""
+    row, policy = (x.ravel() for x in np.meshgrid(np.arange(len(rows)), space.policies, indexing="ij"))
     funnel.enter("choices", len(row))
     out = rows[row]
-    return out.with_columns(policies=policies[policy], offload=offload)
+    chosen = out.policies.copy()
+    chosen[:, kind] = policy
+    return out.with_columns(policies=chosen)
 
 
 def _sharding(dp: int) -> Iterable[tuple[int, int]]:
