@@ -20,6 +20,7 @@ class Framework:
             needed only with more than one micro-batch.
         reduce_bytes: bytes per parameter of gradients on the wire.
         shards_vectors: ZeRO also cuts norms and biases (flat buffers do, arrays sharded by name keep them whole).
+        embedding_gathers, head_gathers: times that ZeRO-3 gathers the token table and the head per micro-batch.
         gather_depth: layers whose gathered weights are alive at once under ZeRO-3.
         logits_bytes: bytes per logit alive in the loss, and with tensor parallelism on top of it `logits_tp_bytes`.
         loss_width_bytes: bytes per token and unit of model width alive in the loss.
@@ -34,6 +35,8 @@ class Framework:
     accum_bytes: int
     reduce_bytes: int
     shards_vectors: bool
+    embedding_gathers: int
+    head_gathers: int
     gather_depth: int
     logits_bytes: int
     logits_tp_bytes: int
@@ -50,6 +53,8 @@ FRAMEWORKS: dict[str, Framework] = {
         grad_bytes=2,
         accum_bytes=4,
         reduce_bytes=2,
+        embedding_gathers=0,
+        head_gathers=1,
         shards_vectors=False,
         gather_depth=3,
         logits_bytes=4,
@@ -65,6 +70,8 @@ FRAMEWORKS: dict[str, Framework] = {
         grad_bytes=4,
         accum_bytes=0,
         reduce_bytes=4,
+        embedding_gathers=1,
+        head_gathers=1,
         shards_vectors=True,
         gather_depth=2,
         logits_bytes=8,

@@ -58,7 +58,7 @@ def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm)
         "tp": _tp_loads(setting, spec, shapes.shape, policy, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, policy, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, policy, comm),
-        "fsdp": _fsdp_loads(setting, shapes.params[kind_index], rows, comm),
+        "fsdp": _fsdp_loads(setting, shapes.params[kind_index], 2, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -142,11 +142,13 @@ def _ep_loads(
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
-def _fsdp_loads(setting: Setting, params: tuple[Array, Array], rows: Rows, comm: Comm) -> Array | None:
-    """Weights gathered forward and backward (ZeRO-3), gradients scattered per micro-batch (ZeRO-2 and 3)."""
+def _fsdp_loads(
+    setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
+) -> Array | None:
+    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3)."""
     if not (rows.zero >= 2).any():
         return None
-    gathers, scatters = 2 * (rows.zero == 3), 1 * (rows.zero >= 2)
+    gathers, scatters = times * (rows.zero == 3), 1 * (rows.zero >= 2)
     wire = setting.framework.reduce_bytes
     loads = np.zeros(1)
     # As so many collectives of their mean size: the sum of best cases of different sizes is no bound, since one
@@ -178,14 +180,15 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
         tp = comm.gather("tp", np.where(rows.tp > 1, BF16 * shapes.shape.tokens * setting.model.hidden, 0.0))
     none_routed = np.zeros(len(rows))
     out = []
-    for forward, params, crossings in (
-        (shapes.embedding_s, shapes.first_params, 2),
-        (shapes.head_s, shapes.head_params, 3),
+    fw = setting.framework
+    for forward, params, times, crossings in (
+        (shapes.embedding_s, shapes.first_params, fw.embedding_gathers, 2),
+        (shapes.head_s, shapes.head_params, fw.head_gathers, 3),
     ):
         compute = 3.0 * forward
         loads = {
             "tp": None if tp is None else crossings * tp,
-            "fsdp": _fsdp_loads(setting, (params, none_routed), rows, comm),
+            "fsdp": _fsdp_loads(setting, (params, none_routed), times, rows, comm),
         }
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}

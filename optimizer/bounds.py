@@ -239,7 +239,8 @@ class Cuts:
         run = int(np.argmax(np.diff(self.units.runs)))
         each = state[run][:, None] + self.held * saved[run][:, None]
         most = np.minimum(
-            (slowest[:, None] - self.ends_s) / seconds[run][:, None], (capacity[:, None] - self.ends_bytes) / each
+            (slowest[:, None] - self.ends_s) / seconds[run][:, None],
+            (capacity[:, None] - self.ends_bytes) / each,
         )
         most = np.where(self.held > 0, np.maximum(np.floor(most * (2.0 - SAFE)), 0.0), 0.0)
         left = np.flatnonzero(most.sum(axis=1) >= runs[run][1] - runs[run][0])

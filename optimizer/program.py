@@ -13,6 +13,7 @@ Entries that pass the device memory, or that no complete cut within the cutoff c
 windows). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -21,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from meshwright.costmodel.placement import Placement
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts
 
 Array = NDArray[Any]
-TICKS = 10_000_000  # ticks in the cutoff or the bound of a row: resolution 1e-7, totals far below 2**53
+TICKS = 1_000_000_000  # ticks in the cutoff of a row: resolution 1e-9, totals far below 2**53
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ def _price(table: StageTable, cuts: Cuts, stage: Array, start: Array, length: Ar
 
 
 def host_groups(
-    placement: Placement, level_sizes: tuple[int, ...], devices_per_host: int, pp: int
+    pp_factors: Sequence[int], level_sizes: Sequence[int], devices_per_host: int, pp: int
 ) -> list[list[int]]:
     """Stages that share a host, each group once. Stages are numbered along pp from its innermost level out."""
     inside, stages = 1, 1
-    for members, size in zip(placement, level_sizes, strict=True):
+    for factor, size in zip(pp_factors, level_sizes, strict=True):
         if inside >= devices_per_host:
             break
-        stages *= dict(members).get("pp", 1)
+        stages *= factor
         inside *= size
     return [list(range(s, min(s + stages, pp))) for s in range(0, pp, stages)]
 
@@ -177,6 +177,8 @@ def solve_cut(
         program.add_exactly_one([take[e] for e in members])
     _cover_units(program, take, entries, of_stage, len(cuts.units))
     least = int(np.floor(floor_s / tick)) if np.isfinite(floor_s) else 0
+    if least > seconds.max():
+        return nothing
     slowest = program.new_int_var(least, int(seconds.max()), "slowest")
     latest = program.new_int_var(int(once.min()), int(once.max()), "once")
     for variable, values in ((slowest, seconds), (latest, once)):

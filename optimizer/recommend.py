@@ -1,13 +1,13 @@
 """recommend(): model, cluster and batch in; proven best layout out."""
 
 from dataclasses import replace
-from typing import Any
 
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import offload_refusal
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
 from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Plan, RunnerUp, Undecided
@@ -24,7 +24,7 @@ from meshwright.optimizer.question import (
 )
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.shortfall import closest_miss
-from meshwright.optimizer.solve import TOO_LARGE, Found, Search, SolveOptions
+from meshwright.optimizer.solve import HOSTS, TOO_LARGE, Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
 
@@ -76,15 +76,25 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
     if not search.best:
         if search.undecided:
             raise Undecided("the work limit ended the search before any plan was found; raise it", None)
-        raise infeasible(space, search)
-    plan = _plan(space, search, inputs_of(given, constraints))
+        raise infeasible(search)
+    plan = plan_of(search, constraints)
     if plan.certificate.status != "OPTIMAL":
         raise Undecided(f"the work limit left a gap of {plan.certificate.gap:.2%}; raise it", plan)
     return plan
 
 
-def infeasible(space: Space, search: Search) -> Infeasible:
+def infeasible(search: Search) -> Infeasible:
     """Say what fails: rules that leave nothing, or memory, with the closest miss."""
+    space = search.space
+    if HOSTS in search.funnel.removed:
+        host = human_bytes(space.setting.cluster.host_memory_bytes or 0)
+        return Infeasible(
+            f"every layout that fits the device memory overfills a host of {host}; give more with --host-memory, or "
+            "allow offload=none.",
+            None,
+            None,
+            search.funnel.removed,
+        )
     if TOO_LARGE not in search.funnel.removed:
         asked = {c.text for c in space.constraints}
         removed = search.funnel.removed
@@ -102,7 +112,9 @@ def infeasible(space: Space, search: Search) -> Infeasible:
     )
 
 
-def _plan(space: Space, search: Search, inputs: dict[str, Any]) -> Plan:
+def plan_of(search: Search, constraints: str | None) -> Plan:
+    """The answer of a finished search that found something."""
+    space, inputs = search.space, inputs_of(search.setting, constraints)
     given, ranked = space.setting, search.ranked
     best = ranked[0]
     layout, priced = decode(given, best)

@@ -8,7 +8,7 @@ CP-SAT settles one at a time. The search ends when no open candidate has a bound
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import permutations
 from typing import Any
 
@@ -19,13 +19,11 @@ from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS, OFFLOADS, Placement
 from meshwright.costmodel.placement import (
     Groups,
-    groups_of_arrays,
     groups_of_splits,
     innermost,
     joint_splits,
     nestings,
     placeable,
-    placement_of,
     strides_of,
 )
 from meshwright.costmodel.rows import Rows
@@ -35,6 +33,7 @@ from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, lo
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import CutResult, entries_of, host_groups, solve_cut
 from meshwright.optimizer.queue import Level
+from meshwright.optimizer.settled import Settled, order, visible, visible_columns
 from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
 
 Array = NDArray[Any]
@@ -42,6 +41,7 @@ Array = NDArray[Any]
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
 TOGETHER = "the degrees fit the network together"
+HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.02
@@ -83,39 +83,6 @@ class Found:
     slack_s: float
 
 
-@dataclass(frozen=True)
-class Settled:
-    """Rows with every decision but the network's taken, and from some level on where they sit.
-
-    Attributes:
-        factors: of each dimension on each level, [R, dimensions, levels]; strides alike, once orders are chosen.
-    """
-
-    rows: Rows
-    factors: Array | None = None
-    strides: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: Any) -> "Settled":
-        return Settled(*(None if x is None else x[index] for x in (self.rows, self.factors, self.strides)))
-
-    def with_strides(self, strides: Array) -> "Settled":
-        return Settled(self.rows, self.factors, strides)
-
-    @property
-    def groups(self) -> Groups:
-        assert self.factors is not None and self.strides is not None
-        return groups_of_arrays(self.factors, self.strides, self.rows.ep, self.rows.etp)
-
-    @property
-    def placement(self) -> Placement:
-        """Of a single row."""
-        assert self.factors is not None and self.strides is not None
-        return placement_of(self.factors[0], self.strides[0])
-
-
 @dataclass
 class Search:
     """State and tally of one search."""
@@ -126,7 +93,12 @@ class Search:
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     solved: int = 0
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
-    start: tuple[Array, Rows] | None = None  # frames and their bounds, where an earlier search has listed them
+    hosts_hold: dict[tuple[Any, ...], bool] = field(
+        default_factory=dict
+    )  # by row and stages that share a host
+    start: tuple[Array, Rows] | None = (
+        None  # frames and their bounds, where an earlier search has listed them
+    )
 
     @property
     def setting(self) -> Setting:
@@ -135,7 +107,7 @@ class Search:
     @property
     def ranked(self) -> list[Found]:
         """Best plan of each visible kind, best first."""
-        return sorted(self.best.values(), key=lambda f: (f.value_s, _order(f.row)))
+        return sorted(self.best.values(), key=lambda f: (f.value_s, order(f.row)))
 
     @property
     def cutoff_s(self) -> float:
@@ -242,18 +214,18 @@ class Search:
         """Cutoff for bounds that are scaled afterwards."""
         return self.cutoff_s / self.options.bound_scale
 
-    def _rows(self, rows: Rows) -> list[tuple[Array, "Settled"]]:
+    def _rows(self, rows: Rows) -> list[tuple[Array, Settled]]:
         rows = with_sharding(self.space, rows, self.funnel)
         if not len(rows):
             return []
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
         return [(self._scaled(row_bounds(table)), Settled(rows))]
 
-    def _cuts(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+    def _cuts(self, settled: Settled) -> list[tuple[Array, Settled]]:
         table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
         return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)]
 
-    def _splits(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+    def _splits(self, settled: Settled) -> list[tuple[Array, Settled]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
         sizes, rows = tuple(level.size for level in self.setting.cluster.levels), settled.rows
         degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
@@ -266,9 +238,14 @@ class Search:
         groups = groups_of_splits(factors, rows.ep, rows.etp)
         fits = groups.ep.size == rows.ep
         self.funnel.remove(EXPERTS, int((~fits).sum()))
+        hosted = np.array(
+            [f and self._hosts_hold(rows[i : i + 1], factors[i]) for i, f in enumerate(fits)], bool
+        )
+        self.funnel.remove(HOSTS, int((fits & ~hosted).sum()))
+        fits &= hosted
         return [self._placed(Settled(rows[fits], factors[fits]), groups[fits])]
 
-    def _orders(self, settled: "Settled") -> list[tuple[Array, "Settled"]]:
+    def _orders(self, settled: Settled) -> list[tuple[Array, Settled]]:
         """Splits with every order on torus axes, bounded on the way.
 
         First which dimension is innermost on each axis, then the whole order on each; what is open on an axis
@@ -302,15 +279,15 @@ class Search:
         self.funnel.enter("plans", len(placed))
         return [(bounds, placed)]
 
-    def _same_order(self, split: "Settled") -> None:
+    def _same_order(self, split: Settled) -> None:
         """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
         assert split.factors is not None
         axes = self.setting.network.torus
         strides = []
-        for order in permutations(range(len(DIMENSIONS))):
+        for nesting in permutations(range(len(DIMENSIONS))):
             one = np.ones_like(split.factors[0])
             for axis in axes:
-                one[:, axis] = strides_of(split.factors[0, :, axis], order)
+                one[:, axis] = strides_of(split.factors[0, :, axis], nesting)
             strides.append(one)
         distinct = np.unique(np.array(strides), axis=0)
         placed = split[np.zeros(len(distinct), np.int64)].with_strides(distinct)
@@ -319,7 +296,7 @@ class Search:
         if bounds[best] < self.cutoff_s:
             self._solve(placed[best : best + 1], float(bounds[best]))
 
-    def _placed(self, settled: "Settled", groups: Groups) -> tuple[Array, "Settled"]:
+    def _placed(self, settled: Settled, groups: Groups) -> tuple[Array, Settled]:
         table = StageTable.of(self.setting, settled.rows, PlacedComm(self.setting.network, groups))
         return self._cut_bounds(table.costs, 1e-6), settled
 
@@ -337,16 +314,17 @@ class Search:
             bounds[part] = cuts.bounds(self.setting, self._limit, tolerance, coarse)
         return self._scaled(bounds)
 
-    def _solve(self, plan: "Settled", bound_s: float) -> None:
+    def _solve(self, plan: Settled, bound_s: float) -> None:
         """Settle the stages of one placed plan."""
         setting, row = self.setting, plan.rows
         key, placement = visible(row), plan.placement
+        assert plan.factors is not None
         units = Units.of(setting, int(row.vpp[0]))
         comm = PlacedComm(setting.network, plan.groups)
         table = StageTable.of(setting, row, comm)
         cuts = Cuts.of(table.costs, units)
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        result = self._best_cut(table, cuts, placement, self.cutoff_s / scale, bound_s)
+        result = self._best_cut(table, cuts, plan.factors[0], self.cutoff_s / scale, bound_s)
         self.solved += 1
         self.funnel.enter("solved", 1)
         if result.status == "UNKNOWN":
@@ -364,11 +342,11 @@ class Search:
             self.best[key] = found
 
     def _best_cut(
-        self, table: StageTable, cuts: Cuts, placement: Placement, cutoff_s: float, bound_s: float
+        self, table: StageTable, cuts: Cuts, factors: Array, cutoff_s: float, bound_s: float
     ) -> CutResult:
         """Solve one candidate below the cutoff: first near its bound, since few entries lie there, then further."""
         setting, row = self.setting, table.rows
-        capacity, pools = setting.capacity_bytes, self._pools(row, placement)
+        capacity, pools = setting.capacity_bytes, self._pools(row, factors)
         most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
         # The bound may be scaled by a test; the floor must stay below any cut all the same.
@@ -387,42 +365,34 @@ class Search:
                 return result
             trial = min(cutoff_s, 1.5 * trial)
 
-    def _pools(self, row: Rows, placement: Placement) -> list[tuple[list[int], float]]:
+    def _hosts_hold(self, row: Rows, factors: Array) -> bool:
+        """Whether some cut keeps what is offloaded within the hosts' memory, however slow; once per sharing of hosts."""
+        if OFFLOADS[int(row.offload[0])] == "none":
+            return True
+        pools = self._pools(row, factors)
+        key = (
+            *(tuple(getattr(row, f.name)[0].ravel().tolist()) for f in fields(row)),
+            tuple(map(tuple, (p for p, _ in pools))),
+        )
+        if key not in self.hosts_hold:
+            setting = self.setting
+            table = StageTable.of(setting, row, best_comm(setting, row))
+            cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
+            slowest = float(cuts.total_s[0])
+            entries = entries_of(table, cuts, slowest * 2, setting.capacity_bytes)
+            # A cutoff that any cut meets: every micro-batch through the slowest stage that there can be.
+            most = 2 * slowest * float(row.micro_batches[0] + 1) + 2 * float(entries.once.max(initial=0.0))
+            result = solve_cut(cuts, entries, most, 0.0, pools, self.options.work_limit, self.options.seed)
+            self.hosts_hold[key] = result.status != "INFEASIBLE"
+        return self.hosts_hold[key]
+
+    def _pools(self, row: Rows, factors: Array) -> list[tuple[list[int], float]]:
         """Stages that share a host, and what one device of each may keep there together."""
         cluster = self.setting.cluster
         if OFFLOADS[int(row.offload[0])] == "none" or cluster.host_memory_bytes is None:
             return []
         per_host = cluster.devices_per_host or 1
         sizes = tuple(level.size for level in cluster.levels)
-        groups = host_groups(placement, sizes, per_host, int(row.pp[0]))
+        pp_factors = factors[DIMENSIONS.index("pp")].tolist()
+        groups = host_groups(pp_factors, sizes, per_host, int(row.pp[0]))
         return [(stages, cluster.host_memory_bytes * len(stages) / per_host) for stages in groups]
-
-
-_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
-
-
-def visible_columns(rows: Rows) -> Array:
-    """What must differ between two plans of the list, [R, columns]."""
-    return np.concatenate([np.stack([getattr(rows, n) for n in _VISIBLE], axis=1), rows.policies], axis=1)
-
-
-def visible(row: Rows) -> tuple[int, ...]:
-    return tuple(visible_columns(row)[0].tolist())
-
-
-def _order(row: Rows) -> tuple[int, ...]:
-    """A fixed order for equal values: fewer devices and simpler layouts first."""
-    names = (
-        "devices",
-        "pp",
-        "tp",
-        "cp",
-        "ep",
-        "vpp",
-        "zero",
-        "offload",
-        "dp_replicate",
-        "micro_batch",
-        "cp_kind",
-    )
-    return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())

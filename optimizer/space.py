@@ -185,7 +185,11 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
 
 def with_offload(space: Space, rows: Rows) -> Rows:
     """Rows crossed with every allowed offload class."""
-    return _cross(rows, "offload", space.offloads, lambda r, v: np.ones(len(r), bool)) if space.offloads else rows[:0]
+    return (
+        _cross(rows, "offload", space.offloads, lambda r, v: np.ones(len(r), bool))
+        if space.offloads
+        else rows[:0]
+    )
 
 
 def with_policy(space: Space, rows: Rows, kind: int, funnel: Funnel) -> Rows:

@@ -73,11 +73,9 @@ def test_a_constraint_reads_in_the_funnel_as_it_was_written() -> None:
         ("tp in 1,2", "cannot read constraint 'tp in 1'; write name <= value, name == word or name in {1,2,4}"),
         ("tp in {1", "cannot read constraint 'tp in {1'; write name <= value, name == word or name in {1,2,4}"),
         ("8>=tp", "cannot read constraint '8>=tp'; write name <= value, name == word or name in {1,2,4}"),
-        ("tp<=8 and pp<=2", "cannot read constraint 'tp<=8 and pp<=2'; write name <= value, "
-         "name == word or name in {1,2,4}"),
+        ("tp<=8 and pp", "cannot read constraint 'tp<=8 and pp'; write name <= value, name == word or name in {1,2,4}"),
         ("tp<=-1", "cannot read constraint 'tp<=-1'; write name <= value, name == word or name in {1,2,4}"),
-        ("__import__('os')", "cannot read constraint \"__import__('os')\"; write name <= value, "
-         "name == word or name in {1,2,4}"),
+        ("f('x')", "cannot read constraint \"f('x')\"; write name <= value, name == word or name in {1,2,4}"),
         ("tp<=many", "constraint 'tp<=many': tp is a number, 'many' is not"),
         ("tp in {1,two}", "constraint 'tp in {1,two}': tp is a number, 'two' is not"),
         ("tp in {}", "constraint 'tp in {}': tp is a number, '' is not"),

@@ -1,0 +1,76 @@
+"""Candidates whose every decision but the network's is taken, and what a user sees of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import Placement
+from meshwright.costmodel.placement import Groups, groups_of_arrays, placement_of
+from meshwright.costmodel.rows import Rows
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Rows with every decision but the network's taken, and from some level on where they sit.
+
+    Attributes:
+        factors: of each dimension on each level, [R, dimensions, levels]; strides alike, once orders are chosen.
+    """
+
+    rows: Rows
+    factors: Array | None = None
+    strides: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> "Settled":
+        return Settled(*(None if x is None else x[index] for x in (self.rows, self.factors, self.strides)))
+
+    def with_strides(self, strides: Array) -> "Settled":
+        return Settled(self.rows, self.factors, strides)
+
+    @property
+    def groups(self) -> Groups:
+        assert self.factors is not None and self.strides is not None
+        return groups_of_arrays(self.factors, self.strides, self.rows.ep, self.rows.etp)
+
+    @property
+    def placement(self) -> Placement:
+        """Of a single row."""
+        assert self.factors is not None and self.strides is not None
+        return placement_of(self.factors[0], self.strides[0])
+
+
+_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+
+
+def visible_columns(rows: Rows) -> Array:
+    """What must differ between two plans of the list, [R, columns]."""
+    return np.concatenate([np.stack([getattr(rows, n) for n in _VISIBLE], axis=1), rows.policies], axis=1)
+
+
+def visible(row: Rows) -> tuple[int, ...]:
+    return tuple(visible_columns(row)[0].tolist())
+
+
+def order(row: Rows) -> tuple[int, ...]:
+    """A fixed order for equal values: fewer devices and simpler layouts first."""
+    names = (
+        "devices",
+        "pp",
+        "tp",
+        "cp",
+        "ep",
+        "vpp",
+        "zero",
+        "offload",
+        "dp_replicate",
+        "micro_batch",
+        "cp_kind",
+    )
+    return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())
