@@ -23,6 +23,10 @@ GROUPS = ("tp", "cp", "pp", "dp_replicate", "shard", "ep", "edp")
 COMPACT = {"tp": 0, "cp": 0, "pp": 0, "ep": 0, "shard": 0, "edp": 1, "dp_replicate": 2}
 
 
+# Seconds per byte, and seconds, of a degree that fits the network nowhere: no infinity, which times 0 is no number.
+NOWHERE = 1e30
+
+
 class Comm(Protocol):
     """Loads of a collective over the communicator `group` of every row; bytes have shape [R] or [R, S]."""
 
@@ -114,8 +118,7 @@ class BestComm:
         per_byte, least = np.array([self._best(formula, int(d)) for d in unique]).T
         sizes = np.asarray(sizes, float)
         pick = inverse if sizes.ndim < 2 else inverse[:, None]
-        with np.errstate(invalid="ignore"):  # nothing to send over a degree that fits nowhere: 0 * inf
-            seconds = np.where(sizes > 0, np.maximum(sizes * per_byte[pick], least[pick]), 0.0)
+        seconds = np.where(sizes > 0, np.maximum(sizes * per_byte[pick], least[pick]), 0.0)
         loads = np.zeros((*seconds.shape, max(self.columns.values()) + 1))
         loads[..., self.columns[group]] = seconds
         return loads
@@ -128,7 +131,7 @@ class BestComm:
                 -1, len(self.network.levels)
             )
             if len(factors) == 0:
-                return np.inf, np.inf
+                return NOWHERE, NOWHERE
             strides = np.ones_like(factors)
             large = 2.0**60  # so that no latency shows in the seconds per byte
             per_byte = collectives.duration(formula(self.network, large, factors, strides)) / large

@@ -347,7 +347,8 @@ class Cuts:
         rows = self.rows
         fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
         rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
-        return np.where(rounds > 0, (step_s - fixed) / np.where(rounds > 0, rounds, 1.0), self.total_s)
+        # One micro-batch in one chunk waits for no other stage: its step says nothing about the slowest.
+        return np.where(rounds > 0, (step_s - fixed) / np.where(rounds > 0, rounds, 1.0), 0.0)
 
     def _within(self, cutoff_s: float, fixed: Array, rounds: Array, capacity: float) -> Array:
         """Whether a cut might stay below the cutoff: one pass at the slowest stage that the cutoff allows."""

@@ -349,19 +349,22 @@ class Search:
         capacity, pools = setting.capacity_bytes, self._pools(row, factors)
         most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        # The bound may be scaled by a test; the floor must stay below any cut all the same.
-        floor = (
-            min(float(cuts.slowest_within(setting, bound_s)[0]), most)
-            if self.options.bound_scale == 1
-            else 0.0
-        )
+        # A bound scaled up by a test is no floor.
+        scaled = self.options.bound_scale != 1
+        floor = 0.0 if scaled else min(float(cuts.slowest_within(setting, bound_s)[0]), most)
+        # No cut takes longer than everything on every stage.
+        stages = np.arange(int(row.pp[0]))[None, :]
+        everything = np.broadcast_to(cuts.units.prefix[-1], (1, int(row.pp[0]), cuts.units.prefix.shape[1]))
+        ceiling = (rounds + 1) * most + float(table.once_s(stages, everything).max())
+        cutoff_s = min(cutoff_s, 1.01 * ceiling)
         trial = min(cutoff_s, 1.02 * bound_s)
         while True:
             # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
-            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor)) * (1 + 1e-6)
+            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor))
+            slowest *= 1 + 1e-6
             entries = entries_of(table, cuts, slowest, capacity)
             result = solve_cut(cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed)
-            if result.status != "INFEASIBLE" or trial >= cutoff_s or slowest >= most:
+            if result.status != "INFEASIBLE" or trial >= cutoff_s:
                 return result
             trial = min(cutoff_s, 1.5 * trial)
 
