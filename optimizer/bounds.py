@@ -164,6 +164,20 @@ def loosest(table: StageTable) -> StageCosts:
     )
 
 
+def hosts_may_hold(setting: Setting, rows: Rows) -> NDArray[np.bool_]:
+    """Whether all hosts together might keep what rows offload, were it spread evenly; [R]."""
+    room, per_host = setting.cluster.host_memory_bytes, setting.cluster.devices_per_host or 1
+    away = rows.offload > 0
+    if room is None or not away.any():
+        return np.ones(len(rows), bool)
+    memory = memory_costs(setting, Shapes.of(setting, rows))
+    layers = np.array(setting.model.layers_by_kind, float)
+    # Every layer's saved activations are in flight at least once.
+    chain = (memory.host_state + memory.host_saved) @ layers + memory.host_first + memory.host_last
+    hosts = -(-setting.cluster.devices // per_host)
+    return ~away | (SAFE * chain * rows.stage_devices <= hosts * room)
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Rows of one vpp, ready for questions about how stages may be cut.

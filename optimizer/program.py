@@ -13,7 +13,6 @@ Entries that pass the device memory, or that no complete cut within the cutoff c
 windows). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +23,7 @@ from ortools.sat.python import cp_model
 
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts
+from meshwright.optimizer.hosts import HostShare
 
 Array = NDArray[Any]
 TICKS = 1_000_000_000  # ticks in the cutoff of a row: resolution 1e-9, totals far below 2**53
@@ -135,31 +135,19 @@ def _price(table: StageTable, cuts: Cuts, stage: Array, start: Array, length: Ar
     )  # fmt: skip
 
 
-def host_groups(
-    pp_factors: Sequence[int], level_sizes: Sequence[int], devices_per_host: int, pp: int
-) -> list[list[int]]:
-    """Stages that share a host, each group once. Stages are numbered along pp from its innermost level out."""
-    inside, stages = 1, 1
-    for factor, size in zip(pp_factors, level_sizes, strict=True):
-        if inside >= devices_per_host:
-            break
-        stages *= factor
-        inside *= size
-    return [list(range(s, min(s + stages, pp))) for s in range(0, pp, stages)]
-
-
 def solve_cut(
     cuts: Cuts,
     entries: Entries,
     cutoff_s: float,
     floor_s: float,
-    host_pools: list[tuple[list[int], float]],
+    hosts: tuple[HostShare, ...],
+    host_bytes: float,
     work_limit: float,
     seed: int = 0,
 ) -> CutResult:
     """Prove the best cut of one row below `cutoff_s` step seconds; `floor_s` is a bound on max_s t_s.
 
-    `host_pools` lists (stages, bytes that the devices of one rank per stage may keep on the host together).
+    `hosts` lists the ways in which stages share a host of `host_bytes`; none where nothing is offloaded.
     """
     rows = cuts.rows
     pp, m, v = int(rows.pp[0]), int(rows.micro_batches[0]), int(rows.vpp[0])
@@ -184,7 +172,7 @@ def solve_cut(
     for variable, values in ((slowest, seconds), (latest, once)):
         for members in of_stage:
             program.add(variable >= _weighted(take, values, members))
-    _host_pools(program, take, entries, of_stage, host_pools)
+    _host_pools(program, take, entries, of_stage, hosts, host_bytes)
     everything = np.arange(len(take))
     goal = (m * v - 1) * slowest + _weighted(take, seconds, everything) + v * latest
     limit = int(np.ceil(v * (cutoff_s + slack) / tick))
@@ -236,12 +224,11 @@ def _host_pools(
     take: list[Any],
     entries: Entries,
     of_stage: list[Array],
-    pools: list[tuple[list[int], float]],
+    hosts: tuple[HostShare, ...],
+    host_bytes: float,
 ) -> None:
     """Host memory in KiB, bytes rounded up and room down."""
     need = np.ceil(entries.host / 1024).astype(np.int64)
-    if not need.any():
-        return
-    for stages, room in pools:
-        members = np.concatenate([of_stage[s] for s in stages])
-        program.add(_weighted(take, need, members) <= int(room // 1024))
+    for shares in hosts:
+        kept = sum(count * _weighted(take, need, of_stage[stage]) for stage, count in shares)
+        program.add(kept <= int(host_bytes // 1024))

@@ -8,7 +8,8 @@ CP-SAT settles one at a time. The search ends when no open candidate has a bound
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import permutations
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
-from meshwright.costmodel.layout import DIMENSIONS, OFFLOADS, Placement
+from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.placement import (
     Groups,
     groups_of_splits,
@@ -29,10 +30,18 @@ from meshwright.costmodel.placement import (
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts, StageTable
-from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, loosest, per_batch, row_bounds
+from meshwright.optimizer.bounds import (
+    Cuts,
+    Units,
+    best_comm,
+    frame_bounds,
+    hosts_may_hold,
+    loosest,
+    row_bounds,
+)
 from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.program import CutResult, entries_of, host_groups, solve_cut
 from meshwright.optimizer.queue import Level
+from meshwright.optimizer.settle import Found, Settler, SolveOptions
 from meshwright.optimizer.settled import Settled, order, visible, visible_columns
 from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
 
@@ -45,42 +54,13 @@ HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.02
+# Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
+_FIRST = 32
 # Every so many steps go down, as long as the bounds leave room for a plan this much better.
 _DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
-
-
-@dataclass(frozen=True)
-class SolveOptions:
-    """Effort, in solver work rather than seconds: the same options give the same answer on any machine.
-
-    Attributes:
-        runner_ups: plans beside the best, each different in what a user sees.
-        work_limit: deterministic CP-SAT work for one candidate.
-        bound_scale: multiplies every search bound; anything but 1 is a fault injected by a test.
-    """
-
-    runner_ups: int = 3
-    work_limit: float = 10.0
-    seed: int = 0
-    bound_scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class Found:
-    """A solved candidate: one row, its placement, the layers of its stages.
-
-    `value_s` and `bound_s` are for the nominal batch; `slack_s` is what rounding in the solver can hide.
-    """
-
-    row: Rows
-    placement: Placement
-    lengths: tuple[int, ...]
-    value_s: float
-    bound_s: float
-    slack_s: float
 
 
 @dataclass
@@ -91,14 +71,20 @@ class Search:
     options: SolveOptions
     funnel: Funnel = field(default_factory=Funnel)
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
-    solved: int = 0
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
-    hosts_hold: dict[tuple[Any, ...], bool] = field(
-        default_factory=dict
-    )  # by row and stages that share a host
+    fruitless: int = 0  # splits solved at once that held no plan
     start: tuple[Array, Rows] | None = (
         None  # frames and their bounds, where an earlier search has listed them
     )
+
+    @cached_property
+    def settler(self) -> Settler:
+        return Settler(self.setting, self.options)
+
+    @property
+    def solved(self) -> int:
+        """Plans whose stages were settled."""
+        return self.funnel.entered.get("solved", 0)
 
     @property
     def setting(self) -> Setting:
@@ -222,8 +208,11 @@ class Search:
         return [(self._scaled(row_bounds(table)), Settled(rows))]
 
     def _cuts(self, settled: Settled) -> list[tuple[Array, Settled]]:
+        fits = hosts_may_hold(self.setting, settled.rows)
+        self.funnel.remove(HOSTS, int((~fits).sum()))
+        settled = settled[fits]
         table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
-        return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)]
+        return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)] if len(settled) else []
 
     def _splits(self, settled: Settled) -> list[tuple[Array, Settled]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
@@ -238,11 +227,6 @@ class Search:
         groups = groups_of_splits(factors, rows.ep, rows.etp)
         fits = groups.ep.size == rows.ep
         self.funnel.remove(EXPERTS, int((~fits).sum()))
-        hosted = np.array(
-            [f and self._hosts_hold(rows[i : i + 1], factors[i]) for i, f in enumerate(fits)], bool
-        )
-        self.funnel.remove(HOSTS, int((fits & ~hosted).sum()))
-        fits &= hosted
         return [self._placed(Settled(rows[fits], factors[fits]), groups[fits])]
 
     def _orders(self, settled: Settled) -> list[tuple[Array, Settled]]:
@@ -254,7 +238,11 @@ class Search:
         assert settled.factors is not None
         torus = self.setting.network.torus
         for i in range(len(settled)) if torus else ():
-            if np.isinf(self.cutoff_s) and visible(settled.rows[i : i + 1]) not in self.best:
+            if (
+                self.fruitless < _FIRST
+                and np.isinf(self.cutoff_s)
+                and visible(settled.rows[i : i + 1]) not in self.best
+            ):
                 self._same_order(settled[i : i + 1])
         placed = settled.with_strides(np.ones_like(settled.factors))
         for level in set(range(settled.factors.shape[2])) - set(torus):
@@ -277,7 +265,9 @@ class Search:
         if not torus:
             bounds, placed = self._placed(placed, placed.groups)
         self.funnel.enter("plans", len(placed))
-        return [(bounds, placed)]
+        hosted = np.array([self.settler.hosts_hold(placed[i : i + 1]) for i in range(len(placed))], bool)
+        self.funnel.remove(HOSTS, int((~hosted).sum()))
+        return [(bounds[hosted], placed[hosted])]
 
     def _same_order(self, split: Settled) -> None:
         """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
@@ -293,8 +283,10 @@ class Search:
         placed = split[np.zeros(len(distinct), np.int64)].with_strides(distinct)
         bounds, placed = self._placed(placed, placed.groups)
         best = int(np.argmin(bounds))
+        before = len(self.best)
         if bounds[best] < self.cutoff_s:
             self._solve(placed[best : best + 1], float(bounds[best]))
+        self.fruitless += len(self.best) == before
 
     def _placed(self, settled: Settled, groups: Groups) -> tuple[Array, Settled]:
         table = StageTable.of(self.setting, settled.rows, PlacedComm(self.setting.network, groups))
@@ -315,87 +307,14 @@ class Search:
         return self._scaled(bounds)
 
     def _solve(self, plan: Settled, bound_s: float) -> None:
-        """Settle the stages of one placed plan."""
-        setting, row = self.setting, plan.rows
-        key, placement = visible(row), plan.placement
-        assert plan.factors is not None
-        units = Units.of(setting, int(row.vpp[0]))
-        comm = PlacedComm(setting.network, plan.groups)
-        table = StageTable.of(setting, row, comm)
-        cuts = Cuts.of(table.costs, units)
-        scale = float(per_batch(setting, row, np.ones(1))[0])
-        result = self._best_cut(table, cuts, plan.factors[0], self.cutoff_s / scale, bound_s)
-        self.solved += 1
-        self.funnel.enter("solved", 1)
-        if result.status == "UNKNOWN":
-            self.undecided.append(bound_s)
-        if result.status == "FEASIBLE":
-            self.undecided.append(result.bound_s * scale)
-        if not result.lengths:
+        """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""
+        if not self.settler.hosts_hold(plan):
             return
-        size = setting.model.layers // len(units)
-        found = Found(
-            row, placement, tuple(n * size for n in result.lengths),
-            result.value_s * scale, result.bound_s * scale, result.slack_s * scale,
-        )  # fmt: skip
-        if key not in self.best or found.value_s < self.best[key].value_s:
-            self.best[key] = found
-
-    def _best_cut(
-        self, table: StageTable, cuts: Cuts, factors: Array, cutoff_s: float, bound_s: float
-    ) -> CutResult:
-        """Solve one candidate below the cutoff: first near its bound, since few entries lie there, then further."""
-        setting, row = self.setting, table.rows
-        capacity, pools = setting.capacity_bytes, self._pools(row, factors)
-        most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
-        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        # A bound scaled up by a test is no floor.
-        scaled = self.options.bound_scale != 1
-        floor = 0.0 if scaled else min(float(cuts.slowest_within(setting, bound_s)[0]), most)
-        # No cut takes longer than everything on every stage.
-        stages = np.arange(int(row.pp[0]))[None, :]
-        everything = np.broadcast_to(cuts.units.prefix[-1], (1, int(row.pp[0]), cuts.units.prefix.shape[1]))
-        ceiling = (rounds + 1) * most + float(table.once_s(stages, everything).max())
-        cutoff_s = min(cutoff_s, 1.01 * ceiling)
-        trial = min(cutoff_s, 1.02 * bound_s)
-        while True:
-            # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
-            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor))
-            slowest *= 1 + 1e-6
-            entries = entries_of(table, cuts, slowest, capacity)
-            result = solve_cut(cuts, entries, trial, floor, pools, self.options.work_limit, self.options.seed)
-            if result.status != "INFEASIBLE" or trial >= cutoff_s:
-                return result
-            trial = min(cutoff_s, 1.5 * trial)
-
-    def _hosts_hold(self, row: Rows, factors: Array) -> bool:
-        """Whether some cut keeps what is offloaded within the hosts' memory, however slow; once per sharing of hosts."""
-        if OFFLOADS[int(row.offload[0])] == "none":
-            return True
-        pools = self._pools(row, factors)
-        key = (
-            *(tuple(getattr(row, f.name)[0].ravel().tolist()) for f in fields(row)),
-            tuple(map(tuple, (p for p, _ in pools))),
-        )
-        if key not in self.hosts_hold:
-            setting = self.setting
-            table = StageTable.of(setting, row, best_comm(setting, row))
-            cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
-            slowest = float(cuts.total_s[0])
-            entries = entries_of(table, cuts, slowest * 2, setting.capacity_bytes)
-            # A cutoff that any cut meets: every micro-batch through the slowest stage that there can be.
-            most = 2 * slowest * float(row.micro_batches[0] + 1) + 2 * float(entries.once.max(initial=0.0))
-            result = solve_cut(cuts, entries, most, 0.0, pools, self.options.work_limit, self.options.seed)
-            self.hosts_hold[key] = result.status != "INFEASIBLE"
-        return self.hosts_hold[key]
-
-    def _pools(self, row: Rows, factors: Array) -> list[tuple[list[int], float]]:
-        """Stages that share a host, and what one device of each may keep there together."""
-        cluster = self.setting.cluster
-        if OFFLOADS[int(row.offload[0])] == "none" or cluster.host_memory_bytes is None:
-            return []
-        per_host = cluster.devices_per_host or 1
-        sizes = tuple(level.size for level in cluster.levels)
-        pp_factors = factors[DIMENSIONS.index("pp")].tolist()
-        groups = host_groups(pp_factors, sizes, per_host, int(row.pp[0]))
-        return [(stages, cluster.host_memory_bytes * len(stages) / per_host) for stages in groups]
+        status, found, bound = self.settler.settle(plan, self.cutoff_s, bound_s)
+        self.funnel.enter("solved", 1)
+        if status in ("UNKNOWN", "FEASIBLE"):
+            self.undecided.append(bound)
+        if found is not None:
+            key = visible(plan.rows)
+            if key not in self.best or found.value_s < self.best[key].value_s:
+                self.best[key] = found

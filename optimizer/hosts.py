@@ -1,0 +1,43 @@
+"""Which stages share a host, and how many devices each has there.
+
+Devices are numbered innermost level first; a host holds `devices_per_host` consecutive numbers. Stages are numbered
+along pp from its innermost level out.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layout import DIMENSIONS
+
+Array = NDArray[Any]
+HostShare = tuple[tuple[int, int], ...]  # (stage, devices of it) on one host
+
+
+def host_shares(
+    factors: Array, strides: Array, sizes: tuple[int, ...], devices_per_host: int
+) -> tuple[HostShare, ...]:
+    """Every distinct way in which stages share a host under one placement.
+
+    Args:
+        factors, strides: of each dimension on each level, [dimensions, levels].
+        sizes: of the levels.
+    """
+    pp = DIMENSIONS.index("pp")
+    device, stage = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    width, stages = 1, 1
+    for level, size in enumerate(sizes):
+        position = np.arange(int(np.prod(factors[:, level])))
+        of_pp = position // strides[pp, level] % factors[pp, level]
+        device = (device[None, :] + width * position[:, None]).ravel()
+        stage = (stage[None, :] + stages * of_pp[:, None]).ravel()
+        width, stages = width * size, stages * int(factors[pp, level])
+    host = device // devices_per_host
+    pairs, counts = np.unique(np.stack([host, stage], axis=1), axis=0, return_counts=True)
+    first = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))
+    shares = {
+        tuple(zip(s.tolist(), c.tolist(), strict=True))
+        for s, c in zip(np.split(pairs[:, 1], first[1:]), np.split(counts, first[1:]), strict=True)
+    }
+    return tuple(sorted(shares))

@@ -1,0 +1,136 @@
+"""Settle one placed plan: the layers of its stages, proven by the program of `optimizer.program`."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.layout import OFFLOADS, Placement
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.stages import StageTable
+from meshwright.optimizer.bounds import Cuts, Units, best_comm, per_batch
+from meshwright.optimizer.hosts import HostShare, host_shares
+from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_cut
+from meshwright.optimizer.settled import Settled
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """Effort, in solver work rather than seconds: the same options give the same answer on any machine.
+
+    Attributes:
+        runner_ups: plans beside the best, each different in what a user sees.
+        work_limit: deterministic CP-SAT work for one candidate.
+        bound_scale: multiplies every search bound; anything but 1 is a fault injected by a test.
+    """
+
+    runner_ups: int = 3
+    work_limit: float = 10.0
+    seed: int = 0
+    bound_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A solved candidate: one row, its placement, the layers of its stages.
+
+    `value_s` and `bound_s` are for the nominal batch; `slack_s` is what rounding in the solver can hide.
+    """
+
+    row: Rows
+    placement: Placement
+    lengths: tuple[int, ...]
+    value_s: float
+    bound_s: float
+    slack_s: float
+
+
+@dataclass
+class Settler:
+    """Settles plans of one question; remembers which rows no sharing of hosts can hold."""
+
+    setting: Setting
+    options: SolveOptions
+    _hold: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+
+    def settle(self, plan: Settled, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
+        """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
+
+        `bound_s` is a bound on it, above `cutoff_s` it is of no use. The bound that comes back matters where the
+        status is UNKNOWN or FEASIBLE, that is, where the work limit came first.
+        """
+        setting, row = self.setting, plan.rows
+        units = Units.of(setting, int(row.vpp[0]))
+        table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
+        cuts = Cuts.of(table.costs, units)
+        scale = float(per_batch(setting, row, np.ones(1))[0])
+        result = self._best_cut(table, cuts, self.hosts(plan), cutoff_s / scale, bound_s / scale)
+        bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
+        if not result.lengths:
+            return result.status, None, bound
+        size = setting.model.layers // len(units)
+        lengths = tuple(n * size for n in result.lengths)
+        found = Found(row, plan.placement, lengths, result.value_s * scale, bound, result.slack_s * scale)
+        return result.status, found, bound
+
+    def hosts_hold(self, plan: Settled) -> bool:
+        """Whether some cut keeps what is offloaded within the hosts' memory, however slow."""
+        hosts = self.hosts(plan)
+        if not hosts:
+            return True
+        key = (*(tuple(getattr(plan.rows, f.name).ravel().tolist()) for f in fields(plan.rows)), hosts)
+        if key not in self._hold:
+            setting, row = self.setting, plan.rows
+            table = StageTable.of(setting, row, best_comm(setting, row))
+            cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
+            entries = entries_of(table, cuts, float(cuts.total_s[0]) * 2, setting.capacity_bytes)
+            result = self._solve(cuts, entries, self._ceiling(table, cuts), 0.0, hosts)
+            self._hold[key] = result.status != "INFEASIBLE"
+        return self._hold[key]
+
+    def hosts(self, plan: Settled) -> tuple[HostShare, ...]:
+        """How stages share hosts; nothing where no host keeps anything."""
+        cluster = self.setting.cluster
+        if OFFLOADS[int(plan.rows.offload[0])] == "none" or cluster.host_memory_bytes is None:
+            return ()
+        assert plan.factors is not None and plan.strides is not None
+        sizes = tuple(level.size for level in cluster.levels)
+        return host_shares(plan.factors[0], plan.strides[0], sizes, cluster.devices_per_host or 1)
+
+    def _best_cut(
+        self, table: StageTable, cuts: Cuts, hosts: tuple[HostShare, ...], cutoff_s: float, bound_s: float
+    ) -> CutResult:
+        """Solve below the cutoff: first near the bound, since few entries lie there, then further up."""
+        row = table.rows
+        most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
+        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
+        # A bound scaled up by a test is no floor.
+        honest = self.options.bound_scale == 1
+        nominal = bound_s * float(per_batch(self.setting, row, np.ones(1))[0])
+        floor = min(float(cuts.slowest_within(self.setting, nominal)[0]), most) if honest else 0.0
+        cutoff_s = min(cutoff_s, self._ceiling(table, cuts))
+        trial = min(cutoff_s, 1.02 * bound_s)
+        while True:
+            # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
+            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor))
+            entries = entries_of(table, cuts, slowest * (1 + 1e-6), self.setting.capacity_bytes)
+            result = self._solve(cuts, entries, trial, floor, hosts)
+            if result.status != "INFEASIBLE" or trial >= cutoff_s:
+                return result
+            trial = min(cutoff_s, 1.5 * trial)
+
+    def _ceiling(self, table: StageTable, cuts: Cuts) -> float:
+        """Seconds that no cut takes: everything on every stage."""
+        pp, prefix = int(table.rows.pp[0]), cuts.units.prefix
+        everything = np.broadcast_to(prefix[-1], (1, pp, prefix.shape[1]))
+        once = float(table.once_s(np.arange(pp)[None, :], everything).max())
+        return 1.01 * (float(table.rows.micro_batches[0] + 1) * float(cuts.total_s[0]) + once)
+
+    def _solve(
+        self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]
+    ) -> CutResult:
+        memory = float(self.setting.cluster.host_memory_bytes or 0)
+        effort = (self.options.work_limit, self.options.seed)
+        return solve_cut(cuts, entries, cutoff_s, floor_s, hosts, memory, *effort)
