@@ -8,7 +8,7 @@ from meshwright.optimizer.report import words
 from meshwright.optimizer.report.page import Block, alarm, faint, line, table, title
 
 # Refinements of the search in order, as the funnel names them.
-_LEVELS = ("frames", "rows", "rows with policies and offload", "plans")
+_LEVELS = ("degrees", "frames", "shapes", "choices", "rows", "splits", "plans", "solved")
 
 
 def next_best(plan: Plan) -> Iterator[Block]:
