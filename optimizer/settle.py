@@ -23,7 +23,7 @@ class SolveOptions:
     Attributes:
         runner_ups: plans beside the best, each different in what a user sees.
         work_limit: deterministic CP-SAT work for one candidate.
-        bound_scale: multiplies every search bound; anything but 1 is a fault injected by a test.
+        bound_scale: multiplies the bounds of rows; anything but 1 is a fault that a test puts in.
     """
 
     runner_ups: int = 3
@@ -106,10 +106,8 @@ class Settler:
         row = table.rows
         most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        # A bound scaled up by a test is no floor.
-        honest = self.options.bound_scale == 1
         nominal = bound_s * float(per_batch(self.setting, row, np.ones(1))[0])
-        floor = min(float(cuts.slowest_within(self.setting, nominal)[0]), most) if honest else 0.0
+        floor = min(float(cuts.slowest_within(self.setting, nominal)[0]), most)
         cutoff_s = min(cutoff_s, self._ceiling(table, cuts))
         trial = min(cutoff_s, 1.02 * bound_s)
         while True:

@@ -108,7 +108,7 @@ class Search:
         """Search to the end."""
         if self.start is None:
             frame = frames(self.space, self.funnel)
-            self.start = self._scaled(frame_bounds(self.setting, frame)), frame
+            self.start = frame_bounds(self.setting, frame), frame
         refine = (
             self._shapes,
             *(step for k in self.space.kinds_by_weight for step in (self._policy(k), self._memory)),
@@ -143,9 +143,6 @@ class Search:
                     self.funnel.remove(BEATEN, level.drop(cutoff))
         for level in levels:
             self.funnel.remove(BEATEN, level.drop(0.0))
-
-    def _scaled(self, bounds: Array) -> Array:
-        return bounds * self.options.bound_scale
 
     def _alive(self, bounds: Array, candidates: Any) -> tuple[Array, Any]:
         """Candidates that may still enter the list of plans or improve their visible kind."""
@@ -188,24 +185,19 @@ class Search:
     def _open(self, rows: Rows) -> list[tuple[Array, Rows]]:
         """Bounds of rows whose data sharding is open."""
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(self._scaled(row_bounds(table, once=0.0)), rows)]
+        return [(row_bounds(table, once=0.0), rows)]
 
     def _memory(self, rows: Rows) -> list[tuple[Array, Rows]]:
         """The same with the device memory, at the least any data sharding needs."""
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
         return [(self._cut_bounds(loosest(table), 0.02, coarse=True), rows)]
 
-    @property
-    def _limit(self) -> float:
-        """Cutoff for bounds that are scaled afterwards."""
-        return self.cutoff_s / self.options.bound_scale
-
     def _rows(self, rows: Rows) -> list[tuple[Array, Settled]]:
         rows = with_sharding(self.space, rows, self.funnel)
         if not len(rows):
             return []
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(self._scaled(row_bounds(table)), Settled(rows))]
+        return [(row_bounds(table) * self.options.bound_scale, Settled(rows))]
 
     def _cuts(self, settled: Settled) -> list[tuple[Array, Settled]]:
         fits = hosts_may_hold(self.setting, settled.rows)
@@ -303,8 +295,8 @@ class Search:
         for g, group in enumerate(groups):
             part = np.flatnonzero(of_row == g)
             cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
-            bounds[part] = cuts.bounds(self.setting, self._limit, tolerance, coarse)
-        return self._scaled(bounds)
+            bounds[part] = cuts.bounds(self.setting, self.cutoff_s, tolerance, coarse)
+        return bounds
 
     def _solve(self, plan: Settled, bound_s: float) -> None:
         """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""

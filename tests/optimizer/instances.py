@@ -161,12 +161,23 @@ def build(seed: int) -> tuple[Instance, PricedSpace]:
         host = int(best.host_bytes * random.uniform(0.2, 0.999))
         space = replace(space, setting=with_memory(asked, capacity, host))
     assert space.setting.capacity_bytes == capacity
-    made = Instance(
-        seed, space.setting, text, wishes,
-        answer=space.best(capacity), even=space.best_even(capacity), unlimited=space.best(np.inf),
-        ranked_s=_ranked(space, space.best_of_rows(capacity)), plans=space.plans,
-    )  # fmt: skip
-    return made, space
+    return answered(seed, space, text, wishes), space
+
+
+def answered(seed: int, space: PricedSpace, text: str, wishes: Wishes) -> Instance:
+    """The question that a priced space answers, at the capacity of its setting."""
+    capacity = space.setting.capacity_bytes
+    return Instance(
+        seed,
+        space.setting,
+        text,
+        wishes,
+        answer=space.best(capacity),
+        even=space.best_even(capacity),
+        unlimited=space.best(np.inf),
+        ranked_s=_ranked(space, space.best_of_rows(capacity)),
+        plans=space.plans,
+    )
 
 
 def with_memory(asked: Setting, device_bytes: int, host_bytes: int | None) -> Setting:

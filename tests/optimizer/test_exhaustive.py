@@ -10,7 +10,7 @@ from meshwright.hardware.network import SwitchTier, TorusAxis
 from meshwright.optimizer.solve import Found
 
 ALL = range(300)
-SLICE = range(48)  # what fits in about a minute
+SLICE = range(80)  # what fits in about a minute
 FEW = (1, 6, 12, 14, 33, 38)
 
 

@@ -17,7 +17,7 @@ def draw_model(random: Random, layers: int, mixture: bool, two_kinds: bool) -> M
     hidden = random.choice((512, 1024, 1536, 2048, 4096))
     attention = Attention(heads, kv, head_dim, head_dim)
     width = random.choice((1024, 1536, 3072, 8192, 6 * 1024 + 2))
-    dense = _kind("dense", hidden, attention, Ffn(width, gated=random.random() < 0.7))
+    dense = layer_kind("dense", hidden, attention, Ffn(width, gated=random.random() < 0.7))
     kinds: tuple[LayerKind, ...] = (dense,)
     pattern = (0,) * layers
     if mixture:
@@ -29,7 +29,7 @@ def draw_model(random: Random, layers: int, mixture: bool, two_kinds: bool) -> M
             top_k=random.randint(1, 2),
             expert_width=random.choice((512, 1024, 2048, 1026)),
         )
-        moe = _kind("moe", hidden, attention, ffn)
+        moe = layer_kind("moe", hidden, attention, ffn)
         first = random.randint(1, max(1, layers - 1))
         alternate = tuple(i % 2 for i in range(layers))
         kinds = (dense, moe) if two_kinds else (moe,)
@@ -43,14 +43,26 @@ def draw_model(random: Random, layers: int, mixture: bool, two_kinds: bool) -> M
         kinds, pattern = (near, dense), tuple(int(i % every == every - 1) for i in range(layers))
     kinds, pattern = _used(kinds, pattern)
     vocab = random.choice((2_000, 16_000, 64_000, 128_000, 250_001))
-    tied = random.random() < 0.4
+    return assemble(hidden, vocab, kinds, pattern, tied=random.random() < 0.4)
+
+
+def assemble(
+    hidden: int, vocab: int, kinds: tuple[LayerKind, ...], pattern: tuple[int, ...], tied: bool
+) -> ModelSpec:
     return ModelSpec(
-        "tiny", "tiny", hidden, vocab, kinds, pattern,
-        blocks.table(vocab, hidden), blocks.norm("norm", hidden) + blocks.head(vocab, hidden, tied), tied,
-    )  # fmt: skip
+        "tiny",
+        "tiny",
+        hidden,
+        vocab,
+        kinds,
+        pattern,
+        blocks.table(vocab, hidden),
+        blocks.norm("norm", hidden) + blocks.head(vocab, hidden, tied),
+        tied,
+    )
 
 
-def _kind(name: str, hidden: int, a: Attention, ffn: Ffn) -> LayerKind:
+def layer_kind(name: str, hidden: int, a: Attention, ffn: Ffn) -> LayerKind:
     weights = blocks.norm("norm1", hidden) + blocks.attention(hidden, a) + blocks.norm("norm2", hidden)
     if ffn.experts:
         weights += blocks.mixture(hidden, ffn)
