@@ -26,7 +26,7 @@ from meshwright.optimizer.bounds import Cuts
 from meshwright.optimizer.hosts import HostShare
 
 Array = NDArray[Any]
-TICKS = 1_000_000_000  # ticks in the cutoff of a row: resolution 1e-9, totals far below 2**53
+TICKS = 100_000_000  # ticks in the cutoff of a row: resolution 1e-8, totals far below 2**53
 
 
 @dataclass(frozen=True)

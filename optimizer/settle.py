@@ -16,6 +16,10 @@ from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_c
 from meshwright.optimizer.settled import Settled
 
 
+# Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
+_ROOM = (1.001, 1.02, 1.5, float("inf"))
+
+
 @dataclass(frozen=True)
 class SolveOptions:
     """Effort, in solver work rather than seconds: the same options give the same answer on any machine.
@@ -109,15 +113,15 @@ class Settler:
         nominal = bound_s * float(per_batch(self.setting, row, np.ones(1))[0])
         floor = min(float(cuts.slowest_within(self.setting, nominal)[0]), most)
         cutoff_s = min(cutoff_s, self._ceiling(table, cuts))
-        trial = min(cutoff_s, 1.02 * bound_s)
-        while True:
+        for room in _ROOM:
+            trial = min(cutoff_s, room * bound_s)
             # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
             slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor))
             entries = entries_of(table, cuts, slowest * (1 + 1e-6), self.setting.capacity_bytes)
             result = self._solve(cuts, entries, trial, floor, hosts)
-            if result.status != "INFEASIBLE" or trial >= cutoff_s:
-                return result
-            trial = min(cutoff_s, 1.5 * trial)
+            if result.status != "INFEASIBLE" or trial == cutoff_s:
+                break
+        return result
 
     def _ceiling(self, table: StageTable, cuts: Cuts) -> float:
         """Seconds that no cut takes: everything on every stage."""
