@@ -24,7 +24,10 @@ QUESTIONS = [
     ("llama-3.1-405b", "h100:8x2048", 16 * MI, 8192, None),
     ("deepseek-v3", "h800:8x256", 15360 * 4096, 4096, None),
     ("mixtral-8x7b", "v5p:4x4x4", MI, 4096, None),
-    *(("llama-3-8b", f"h100:8x{gpus // 8}", 16384 * gpus, 8192, None) for gpus in (64, 512, 4096, 32768, 131072)),
+    *(
+        ("llama-3-8b", f"h100:8x{gpus // 8}", 16384 * gpus, 8192, None)
+        for gpus in (64, 512, 4096, 32768, 131072)
+    ),
     ("llama-3.1-405b", "h100:8x8", 4 * MI, 8192, "offload == none"),
 ]
 
@@ -40,7 +43,12 @@ def run(model: str, cluster: str, tokens: int, seq_len: int, constraints: str | 
     if search.best:
         plan = plan_of(search, constraints)
         proof = plan.certificate
-        answer = {"status": proof.status, "step_s": plan.estimate.step_s, "gap": proof.gap, "idle": plan.idle.devices}
+        answer = {
+            "status": proof.status,
+            "step_s": plan.estimate.step_s,
+            "gap": proof.gap,
+            "idle": plan.idle.devices,
+        }
     else:
         no = infeasible(search)
         assert isinstance(no, Infeasible)
@@ -64,7 +72,18 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the questions whose text contains this")
     only = parser.parse_args().only
     rows = []
-    head = ("question", "status", "step s", "listed", "by rule", "beaten", "too large", "solved", "search", "answer")
+    head = (
+        "question",
+        "status",
+        "step s",
+        "listed",
+        "by rule",
+        "beaten",
+        "too large",
+        "solved",
+        "search",
+        "answer",
+    )
     print("{:44} {:>10} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6} {:>7} {:>7}".format(*head))
     for question in QUESTIONS:
         if only not in " ".join(map(str, question)):

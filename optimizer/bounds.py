@@ -175,7 +175,8 @@ def hosts_may_hold(setting: Setting, rows: Rows) -> NDArray[np.bool_]:
     # Every layer's saved activations are in flight at least once.
     chain = (memory.host_state + memory.host_saved) @ layers + memory.host_first + memory.host_last
     hosts = -(-setting.cluster.devices // per_host)
-    return ~away | (SAFE * chain * rows.stage_devices <= hosts * room)
+    held: NDArray[np.bool_] = ~away | (SAFE * chain * rows.stage_devices <= hosts * room)
+    return held
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,8 @@ class Cuts:
         """What max_s t_s cannot fall below, memory aside, [R]."""
         rows, units = self.rows, len(self.units)
         shortest = np.diff(self.seconds, axis=1).min(axis=1)
-        return SAFE * np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.costs.hop_s)
+        even: Array = np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.costs.hop_s)
+        return SAFE * even
 
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
@@ -239,7 +241,8 @@ class Cuts:
             each = self.state[:, 1, None] + self.held * self.saved[:, 1, None]
             in_memory = np.floor((capacity[:, None] - self.ends_bytes) / each * (2.0 - SAFE))
         most = np.where(active, np.minimum(np.minimum(in_time, in_memory), units), units)
-        return (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
+        enough: Array = (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
+        return enough
 
     def _by_runs(self, slowest: Array, capacity: Array) -> Array:
         """`_greedy` for few runs of equal units: reach is arithmetic within a run. Rows leave once they fail."""
@@ -298,7 +301,8 @@ class Cuts:
             reach = np.minimum(inside.sum(axis=1) - 1, last - (rows.pp - 1 - stage))
             ok &= ~active | (reach > at)
             at = np.where(active, np.maximum(reach, at), at)
-        return ok & (at == last)
+        held: Array = ok & (at == last)
+        return held
 
     def __getitem__(self, index: Any) -> "Cuts":
         names = ("costs", "seconds", "state", "saved", "ends_s", "ends_bytes", "held")
@@ -382,4 +386,5 @@ class Cuts:
             middle = 0.5 * (low + high)
             good = self.feasible(unhurried, middle)
             high, low = np.where(good, middle, high), np.where(good, low, middle)
-        return high
+        out: Array = high
+        return out

@@ -6,7 +6,6 @@ Each becomes a named rule of the search.
 
 import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +18,10 @@ from meshwright.hardware.errors import LayoutError, UnknownNameError
 
 Bools = NDArray[np.bool_]
 
-NUMBERS: dict[str, Callable[[Rows], Any]] = {
-    **{
-        name: (lambda rows, name=name: getattr(rows, name))
-        for name in (
-            "dp", "dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp",
-            "micro_batch", "sequences", "devices", "micro_batches",
-        )
-    },
-}  # fmt: skip
+NUMBERS = (
+    "dp", "dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp",
+    "micro_batch", "sequences", "devices", "micro_batches",
+)  # fmt: skip
 WORDS: dict[str, tuple[str, ...]] = {
     "cp_kind": CP_KINDS,
     "offload": OFFLOADS,
@@ -53,11 +47,12 @@ class Constraint:
     def holds(self, rows: Rows) -> Bools:
         """Per row; a recompute wish must hold for every layer kind."""
         if self.name in NUMBERS:
-            return self._check(np.asarray(NUMBERS[self.name](rows)), [int(v) for v in self.values])
+            return self._check(np.asarray(getattr(rows, self.name)), [int(v) for v in self.values])
         codes = [WORDS[self.name].index(v) for v in self.values]
         column = word_column(self.name, rows)
         if column.ndim == 2:
-            return np.all([self._check(column[:, k], codes) for k in range(column.shape[1])], axis=0)
+            every: Bools = np.all([self._check(column[:, k], codes) for k in range(column.shape[1])], axis=0)
+            return every
         return self._check(column, codes)
 
     def _check(self, column: Any, values: list[int]) -> Bools:

@@ -13,8 +13,7 @@ from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import Cuts, Units, best_comm, per_batch
 from meshwright.optimizer.hosts import HostShare, host_shares
 from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_cut
-from meshwright.optimizer.settled import Settled
-
+from meshwright.optimizer.settled import Placed
 
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
 _ROOM = (1.001, 1.02, 1.5, float("inf"))
@@ -59,7 +58,7 @@ class Settler:
     options: SolveOptions
     _hold: dict[tuple[Any, ...], bool] = field(default_factory=dict)
 
-    def settle(self, plan: Settled, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
+    def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
         """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
 
         `bound_s` is a bound on it, above `cutoff_s` it is of no use. The bound that comes back matters where the
@@ -79,7 +78,7 @@ class Settler:
         found = Found(row, plan.placement, lengths, result.value_s * scale, bound, result.slack_s * scale)
         return result.status, found, bound
 
-    def hosts_hold(self, plan: Settled) -> bool:
+    def hosts_hold(self, plan: Placed) -> bool:
         """Whether some cut keeps what is offloaded within the hosts' memory, however slow."""
         hosts = self.hosts(plan)
         if not hosts:
@@ -94,12 +93,11 @@ class Settler:
             self._hold[key] = result.status != "INFEASIBLE"
         return self._hold[key]
 
-    def hosts(self, plan: Settled) -> tuple[HostShare, ...]:
+    def hosts(self, plan: Placed) -> tuple[HostShare, ...]:
         """How stages share hosts; nothing where no host keeps anything."""
         cluster = self.setting.cluster
         if OFFLOADS[int(plan.rows.offload[0])] == "none" or cluster.host_memory_bytes is None:
             return ()
-        assert plan.factors is not None and plan.strides is not None
         sizes = tuple(level.size for level in cluster.levels)
         return host_shares(plan.factors[0], plan.strides[0], sizes, cluster.devices_per_host or 1)
 

@@ -15,34 +15,39 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Settled:
-    """Rows with every decision but the network's taken, and from some level on where they sit.
-
-    Attributes:
-        factors: of each dimension on each level, [R, dimensions, levels]; strides alike, once orders are chosen.
-    """
+    """Rows with every decision but the network's taken."""
 
     rows: Rows
-    factors: Array | None = None
-    strides: Array | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> "Settled":
-        return Settled(*(None if x is None else x[index] for x in (self.rows, self.factors, self.strides)))
+        return Settled(self.rows[index])
 
-    def with_strides(self, strides: Array) -> "Settled":
-        return Settled(self.rows, self.factors, strides)
+
+@dataclass(frozen=True)
+class Placed(Settled):
+    """Settled rows with where they sit.
+
+    Attributes:
+        factors, strides: of each dimension on each level, [R, dimensions, levels]; a stride is the least it can be
+            while the order on its level is open.
+    """
+
+    factors: Array
+    strides: Array
+
+    def __getitem__(self, index: Any) -> "Placed":
+        return Placed(self.rows[index], self.factors[index], self.strides[index])
 
     @property
     def groups(self) -> Groups:
-        assert self.factors is not None and self.strides is not None
         return groups_of_arrays(self.factors, self.strides, self.rows.ep, self.rows.etp)
 
     @property
     def placement(self) -> Placement:
         """Of a single row."""
-        assert self.factors is not None and self.strides is not None
         return placement_of(self.factors[0], self.strides[0])
 
 

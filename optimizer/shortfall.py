@@ -61,7 +61,8 @@ def _least_need(space: Space, rows: Rows) -> Array:
     whole = memory_costs(setting, Shapes.of(setting, rows))  # gathers nothing: the least transient bytes
     layers = np.array(setting.model.layers_by_kind, float)
     spread = (state.state_bytes + whole.saved) @ layers + state.first_bytes + state.last_bytes
-    return spread / rows.pp + np.minimum(whole.transient, whole.transient_last)
+    need: Array = spread / rows.pp + np.minimum(whole.transient, whole.transient_last)
+    return need
 
 
 def _needs(space: Space, rows: Rows) -> Array:

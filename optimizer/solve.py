@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.placement import (
-    Groups,
-    groups_of_splits,
     innermost,
     joint_splits,
     nestings,
@@ -42,10 +40,12 @@ from meshwright.optimizer.bounds import (
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.settle import Found, Settler, SolveOptions
-from meshwright.optimizer.settled import Settled, order, visible, visible_columns
+from meshwright.optimizer.settled import Placed, Settled, order, visible, visible_columns
 from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
 
 Array = NDArray[Any]
+
+__all__ = ["BEATEN", "EXPERTS", "HOSTS", "TOGETHER", "TOO_LARGE", "Found", "Search", "SolveOptions"]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
@@ -109,7 +109,7 @@ class Search:
         if self.start is None:
             frame = frames(self.space, self.funnel)
             self.start = frame_bounds(self.setting, frame), frame
-        refine = (
+        refine: tuple[Callable[[Any], Any], ...] = (
             self._shapes,
             *(step for k in self.space.kinds_by_weight for step in (self._policy(k), self._memory)),
             self._rows, self._cuts, self._splits, self._orders,
@@ -206,7 +206,7 @@ class Search:
         table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
         return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)] if len(settled) else []
 
-    def _splits(self, settled: Settled) -> list[tuple[Array, Settled]]:
+    def _splits(self, settled: Settled) -> list[tuple[Array, Placed]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
         sizes, rows = tuple(level.size for level in self.setting.cluster.levels), settled.rows
         degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
@@ -216,30 +216,35 @@ class Search:
         self.funnel.remove(TOGETHER, int((count == 0).sum()))
         factors = np.concatenate(found)
         rows = rows[np.repeat(np.arange(len(rows)), count)]
-        groups = groups_of_splits(factors, rows.ep, rows.etp)
-        fits = groups.ep.size == rows.ep
+        placed = Placed(rows, factors, self._least_strides(factors))
+        fits = placed.groups.ep.size == rows.ep
         self.funnel.remove(EXPERTS, int((~fits).sum()))
-        return [self._placed(Settled(rows[fits], factors[fits]), groups[fits])]
+        placed = placed[fits]
+        return [(self._placed_bounds(placed), placed)]
 
-    def _orders(self, settled: Settled) -> list[tuple[Array, Settled]]:
+    def _least_strides(self, factors: Array) -> Array:
+        """1 on torus axes, whose order is open; the usual order inside tiers, where no rate depends on it."""
+        strides = np.ones_like(factors)
+        for level in set(range(factors.shape[2])) - set(self.setting.network.torus):
+            inside = np.cumprod(factors[:, :, level], axis=1) // factors[:, :, level]
+            strides[:, :, level] = np.where(factors[:, :, level] > 1, inside, 1)
+        return strides
+
+    def _orders(self, placed: Placed) -> list[tuple[Array, Placed]]:
         """Splits with every order on torus axes, bounded on the way.
 
         First which dimension is innermost on each axis, then the whole order on each; what is open on an axis
         counts with the least strides it can have.
         """
-        assert settled.factors is not None
         torus = self.setting.network.torus
-        for i in range(len(settled)) if torus else ():
+        for i in range(len(placed)) if torus else ():
             if (
                 self.fruitless < _FIRST
                 and np.isinf(self.cutoff_s)
-                and visible(settled.rows[i : i + 1]) not in self.best
+                and visible(placed.rows[i : i + 1]) not in self.best
             ):
-                self._same_order(settled[i : i + 1])
-        placed = settled.with_strides(np.ones_like(settled.factors))
-        for level in set(range(settled.factors.shape[2])) - set(torus):
-            # Inside a tier the order changes no rate: the usual one.
-            placed.strides[:, :, level] = [nestings(f[:, level])[0] for f in settled.factors]
+                self._same_order(placed[i : i + 1])
+        bounds = np.zeros(len(placed))
         steps = [(axis, innermost) for axis in torus] + [(axis, nestings) for axis in torus]
         for axis, choices in steps:
             of_row, columns = [], []
@@ -251,38 +256,36 @@ class Search:
                         columns.append(strides)
             placed = placed[np.array(of_row)]
             placed.strides[:, :, axis] = np.array(columns)
-            bounds, placed = self._alive(*self._placed(placed, placed.groups))
+            bounds, placed = self._alive(self._placed_bounds(placed), placed)
             if not len(placed):
                 return []
         if not torus:
-            bounds, placed = self._placed(placed, placed.groups)
+            bounds = self._placed_bounds(placed)
         self.funnel.enter("plans", len(placed))
         hosted = np.array([self.settler.hosts_hold(placed[i : i + 1]) for i in range(len(placed))], bool)
         self.funnel.remove(HOSTS, int((~hosted).sum()))
         return [(bounds[hosted], placed[hosted])]
 
-    def _same_order(self, split: Settled) -> None:
+    def _same_order(self, split: Placed) -> None:
         """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
-        assert split.factors is not None
-        axes = self.setting.network.torus
         strides = []
         for nesting in permutations(range(len(DIMENSIONS))):
-            one = np.ones_like(split.factors[0])
-            for axis in axes:
+            one = split.strides[0].copy()
+            for axis in self.setting.network.torus:
                 one[:, axis] = strides_of(split.factors[0, :, axis], nesting)
             strides.append(one)
         distinct = np.unique(np.array(strides), axis=0)
-        placed = split[np.zeros(len(distinct), np.int64)].with_strides(distinct)
-        bounds, placed = self._placed(placed, placed.groups)
-        best = int(np.argmin(bounds))
-        before = len(self.best)
+        same = np.zeros(len(distinct), np.int64)
+        placed = Placed(split.rows[same], split.factors[same], distinct)
+        bounds = self._placed_bounds(placed)
+        best, before = int(np.argmin(bounds)), len(self.best)
         if bounds[best] < self.cutoff_s:
             self._solve(placed[best : best + 1], float(bounds[best]))
         self.fruitless += len(self.best) == before
 
-    def _placed(self, settled: Settled, groups: Groups) -> tuple[Array, Settled]:
-        table = StageTable.of(self.setting, settled.rows, PlacedComm(self.setting.network, groups))
-        return self._cut_bounds(table.costs, 1e-6), settled
+    def _placed_bounds(self, placed: Placed) -> Array:
+        comm = PlacedComm(self.setting.network, placed.groups)
+        return self._cut_bounds(StageTable.of(self.setting, placed.rows, comm).costs, 1e-6)
 
     def _cut_bounds(self, costs: StageCosts, tolerance: float, coarse: bool = False) -> Array:
         """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
@@ -298,7 +301,7 @@ class Search:
             bounds[part] = cuts.bounds(self.setting, self.cutoff_s, tolerance, coarse)
         return bounds
 
-    def _solve(self, plan: Settled, bound_s: float) -> None:
+    def _solve(self, plan: Placed, bound_s: float) -> None:
         """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""
         if not self.settler.hosts_hold(plan):
             return

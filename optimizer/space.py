@@ -12,8 +12,9 @@ same time and holds fewer micro-batches); interleaved chunks of a stage are equa
 innermost of a stage; policies are the same on all stages.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,12 +211,13 @@ def _sharding(dp: int) -> Iterable[tuple[int, int]]:
             yield shard, zero
 
 
-def _cross(rows: Rows, name: str, values: Sequence[int] | range, legal: object) -> Rows:
+def _cross(rows: Rows, name: str, values: Sequence[int], legal: Callable[[Rows, int], Any]) -> Rows:
     parts = []
     for value in values:
-        part = rows[legal(rows, value)]  # type: ignore[operator]
+        part = rows[legal(rows, value)]
         parts.append(part.with_columns(**{name: np.full(len(part), value)}))
-    return concatenate(parts)
+    out: Rows = concatenate(parts)
+    return out
 
 
 def divisors(n: int) -> list[int]:

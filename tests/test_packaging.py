@@ -22,7 +22,9 @@ def test_every_package_folder_is_listed() -> None:
 
 
 def test_the_top_level_is_the_fixed_one() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
     if not tracked:  # an sdist has no history
         tracked = "\n".join(p.name for p in ROOT.iterdir())
     top = {line.split("/")[0] for line in tracked.splitlines()}

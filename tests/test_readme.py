@@ -51,7 +51,7 @@ def test_every_command_prints_what_the_readme_shows(
 def test_the_python_of_the_readme_runs() -> None:
     scope: dict[str, object] = {}
     for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), scope)
+        exec(compile(block, "README.md", "exec"), scope)  # noqa: S102
 
 
 def test_ci_runs_the_commands_of_the_readme() -> None:
@@ -64,7 +64,9 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
 def test_the_main_job_runs_as_a_program() -> None:
     """The first of the two commands, less the installation that this suite runs on."""
     command = blocks("sh")[0].split("&&")[1].strip()
-    code = f"import sys; from meshwright.optimizer.cli import main; sys.exit(main({shlex.split(command)[1:]!r}))"
+    code = (
+        f"import sys; from meshwright.optimizer.cli import main; sys.exit(main({shlex.split(command)[1:]!r}))"
+    )
     environment = {k: v for k, v in os.environ.items() if k in ("PATH", "LD_LIBRARY_PATH", "SYSTEMROOT")}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/", check=False

@@ -1,5 +1,7 @@
 """The space lists exactly the layouts that are legal: nothing lost, nothing extra."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from independent_rules import Candidate
@@ -48,7 +50,16 @@ def test_the_space_is_the_legal_layouts(seed: int) -> None:
     assert listed(seed) == legal(seed)
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in RULES])
+def test_kv_heads_that_a_divisor_of_the_heads_does_not_cut_refuse_it() -> None:
+    """6 heads in 3 groups: tp=2 would give a rank a group and a half."""
+    asked, _ = build(0)
+    kind = asked.setting.model.kinds[0]
+    grouped = replace(kind, attention=replace(kind.attention, heads=6, kv_heads=3))
+    setting = replace(asked.setting, model=replace(asked.setting.model, kinds=(grouped,)))
+    assert set(frames(Space(setting, ()), Funnel()).tp.tolist()) <= {1, 3, 6}
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in RULES if rule.name != "tp divides the heads"])
 def test_a_dropped_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [legal(seed) for seed in SLICE]
     monkeypatch.setattr(spaces, "RULES", tuple(r for r in RULES if r.name != name))
