@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel import collectives
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.placement import Groups, splits
+from meshwright.costmodel.rows import distinct_values
 
 Array = NDArray[Any]
 Bytes = Array | float
@@ -110,7 +111,7 @@ class BestComm:
 
     def _degrees(self, group: str) -> tuple[Array, Array]:
         if group not in self._codes:
-            self._codes[group] = np.unique(self.degrees[group], return_inverse=True)
+            self._codes[group] = distinct_values(self.degrees[group])
         return self._codes[group]
 
     def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:

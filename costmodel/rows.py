@@ -14,6 +14,17 @@ from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
 from meshwright.costmodel.setting import Setting
 
 Ints = NDArray[np.int64]
+_SMALL = 1 << 20  # up to here a table of all values is cheaper than a sort
+
+
+def distinct_values(values: Ints) -> tuple[Ints, Ints]:
+    """(distinct values ascending, index of each value among them): `np.unique` without sorting a long column."""
+    if not len(values) or values.min() < 0 or values.max() > _SMALL:
+        unique, inverse = np.unique(values, return_inverse=True)
+        return unique, inverse
+    seen = np.zeros(int(values.max()) + 1, bool)
+    seen[values] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from meshwright.costmodel.operators import (
     tp_ways,
 )
 from meshwright.costmodel.policies import repeated_by_policy, saved_by_policy
-from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.rows import Rows, distinct_values
 from meshwright.costmodel.setting import Setting
 
 Array = NDArray[Any]
@@ -31,17 +31,17 @@ SHAPE_COLUMNS = ("micro_batch", "cp", "tp", "sp", "ep", "etp")
 
 
 def distinct(rows: Rows, names: Sequence[str]) -> tuple[Array, Array]:
-    """(some row of each distinct combination, combination of each row)."""
-    columns = [getattr(rows, name) for name in names]
-    key = np.zeros(len(rows), np.uint64)
-    for column in columns:
-        key = key * np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64)
-    _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
-    if all((column[first][of_row] == column).all() for column in columns):
-        return first, of_row
-    # Two combinations met on one key; the slow way cannot.
-    _, first, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True)
-    return first, of_row.ravel()
+    """(first row of each distinct combination, combination of each row)."""
+    key = np.zeros(len(rows), np.int64)
+    for name in names:
+        unique, code = distinct_values(getattr(rows, name))
+        key = key * len(unique) + code
+        # Numbers of combinations stay small: renumber those that occur.
+        _, key = distinct_values(key)
+    count = int(key.max(initial=-1)) + 1
+    first = np.zeros(count, np.int64)
+    first[key[::-1]] = np.arange(len(rows))[::-1]
+    return first, key
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,6 @@ EXPERTS = "expert ranks fill the innermost ranks"
 _TOGETHER = 1.02
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
-# Every so many steps go down, as long as the bounds leave room for a plan this much better.
-_DIVE, _NEAR = 4, 0.99
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
@@ -117,16 +115,13 @@ class Search:
         batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in batches]
         levels[0].push(*self.start)
-        cutoff, step = float("inf"), 0
+        cutoff = float("inf")
         while True:
             least = [level.least for level in levels]
-            # Lowest bound first, the deepest of equals. In between, and as long as there is no cutoff, go down
-            # with the best of the deepest level: a good plan early spares most of the rest.
-            dive = np.isinf(cutoff) or (step % _DIVE == 0 and min(least) < cutoff * _NEAR)
-            depth = max(
-                range(len(levels)), key=lambda i: (least[i] < cutoff * _NEAR if dive else -least[i], i)
-            )
-            step += 1
+            # Lowest bound first, the deepest of equals; but straight down while there is no cutoff: any plan spares
+            # looking closely at what is far from it.
+            waiting = np.isinf(cutoff)
+            depth = max(range(len(levels)), key=lambda i: (least[i] < cutoff if waiting else -least[i], i))
             if not least[depth] < cutoff:
                 break
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
