@@ -5,9 +5,10 @@ the resources are the network's levels. For the best case they are the communica
 bound: what two of them would queue for each other on a shared level is left out.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,25 +29,8 @@ COMPACT = {"tp": 0, "cp": 0, "pp": 0, "ep": 0, "shard": 0, "edp": 1, "dp_replica
 NOWHERE = 1e30
 
 
-class Comm(Protocol):
+class Comm(ABC):
     """Loads of a collective over the communicator `group` of every row; bytes have shape [R] or [R, S]."""
-
-    def gather(self, group: str, total_bytes: Bytes) -> Array: ...
-    def reduce(self, group: str, total_bytes: Bytes) -> Array: ...
-    def all_to_all(self, group: str, sent_bytes: Bytes) -> Array: ...
-    def send(self, group: str, sent_bytes: Bytes) -> Array: ...
-    def __getitem__(self, rows: Any) -> "Comm": ...
-
-
-@dataclass(frozen=True)
-class PlacedComm:
-    """Collectives of rows whose placement is known."""
-
-    network: Network
-    groups: Groups
-
-    def __getitem__(self, rows: Any) -> "PlacedComm":
-        return PlacedComm(self.network, self.groups[rows])
 
     def gather(self, group: str, total_bytes: Bytes) -> Array:
         return self._loads(collectives.gather_loads, group, total_bytes)
@@ -59,6 +43,17 @@ class PlacedComm:
 
     def send(self, group: str, sent_bytes: Bytes) -> Array:
         return self._loads(collectives.send_loads, group, sent_bytes)
+
+    @abstractmethod
+    def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array: ...
+
+
+@dataclass(frozen=True)
+class PlacedComm(Comm):
+    """Collectives of rows whose placement is known."""
+
+    network: Network
+    groups: Groups
 
     def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:
         members = getattr(self.groups, group)
@@ -74,7 +69,7 @@ class PlacedComm:
 
 
 @dataclass
-class BestComm:
+class BestComm(Comm):
     """Collectives of rows known only by their degrees, each at its fastest split of the network.
 
     Attributes:
@@ -88,21 +83,6 @@ class BestComm:
     cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=lambda: {g: i for i, g in enumerate(GROUPS)})
     _codes: dict[str, tuple[Array, Array]] = field(default_factory=dict)
-
-    def __getitem__(self, rows: Any) -> "BestComm":
-        return BestComm(self.network, {g: d[rows] for g, d in self.degrees.items()}, self.cache, self.columns)
-
-    def gather(self, group: str, total_bytes: Bytes) -> Array:
-        return self._loads(collectives.gather_loads, group, total_bytes)
-
-    def reduce(self, group: str, total_bytes: Bytes) -> Array:
-        return self._loads(collectives.reduce_loads, group, total_bytes)
-
-    def all_to_all(self, group: str, sent_bytes: Bytes) -> Array:
-        return self._loads(collectives.all_to_all_loads, group, sent_bytes)
-
-    def send(self, group: str, sent_bytes: Bytes) -> Array:
-        return self._loads(collectives.send_loads, group, sent_bytes)
 
     def placeable(self, group: str) -> Array:
         """Whether the degree of each row fits the network at all."""

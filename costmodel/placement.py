@@ -84,11 +84,6 @@ def groups_of_arrays(factors: Ints, strides: Ints, ep: Ints, etp: Ints) -> Group
     return _assemble({d: f for d, (f, _) in named.items()}, {d: s for d, (_, s) in named.items()}, ep, etp)
 
 
-def groups_of_splits(factors: Ints, ep: Ints, etp: Ints) -> Groups:
-    """Communicators as if each dimension were innermost on every axis: no order within the splits is faster."""
-    return groups_of_arrays(factors, np.ones_like(factors), ep, etp)
-
-
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
     stage = np.prod([factors[d] for d in DIMENSIONS if d != "pp"], axis=0)
     # The stage's ranks on a level have stride 1 unless pipeline stages lie inside them.

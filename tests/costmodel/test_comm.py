@@ -17,7 +17,7 @@ from meshwright.costmodel.collectives import Network, duration
 from meshwright.costmodel.comm import GROUPS, BestComm, PlacedComm
 from meshwright.costmodel.estimate import stage_counts
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement
-from meshwright.costmodel.placement import enumerate_placements, groups_of, groups_of_splits
+from meshwright.costmodel.placement import enumerate_placements, groups_of, groups_of_arrays
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
@@ -157,7 +157,7 @@ def test_splits_without_order_are_below_every_order(data: st.DataObject, network
                 ways[row, DIMENSIONS.index(name), level] = factor
     many, narrow = np.full(len(placements), ep), np.full(len(placements), etp)
     ordered = PlacedComm(network, groups_of(placements, many, narrow))
-    loose = PlacedComm(network, groups_of_splits(ways, many, narrow))
+    loose = PlacedComm(network, groups_of_arrays(ways, np.ones_like(ways), many, narrow))
     for group, kind, size in product(GROUPS, KINDS, SIZES):
         sizes = np.full(len(placements), size)
         bound, truth = (duration(getattr(x, kind)(group, sizes)) for x in (loose, ordered))

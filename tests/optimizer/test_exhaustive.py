@@ -1,17 +1,17 @@
 """The search against exhaustive search on random small instances: same optimum, same runner-ups, same refusals."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 from instances import Instance, instance, mix, with_memory
 from judge import FLOATS, candidate_of, complaints, search
 
-from meshwright.hardware.network import SwitchTier, TorusAxis
+from meshwright.hardware.network import Level, TorusAxis
 from meshwright.optimizer.solve import Found
 
 ALL = range(300)
 SLICE = range(80)  # what fits in about a minute
-FEW = (1, 3, 12, 14, 33, 38)
 
 
 def assert_balanced(instances: list[Instance], capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,53 +47,57 @@ def test_search_equals_exhaustive_search_on_300_instances(seed: int) -> None:
     assert complaints(asked, search(asked)) == [], str(asked)
 
 
-@pytest.mark.parametrize("seed", FEW)
-def test_two_runs_are_one(seed: int) -> None:
-    first, second = search(instance(seed)), search(instance(seed))
-    assert first.funnel == second.funnel
-    assert [_everything(f) for f in first.ranked] == [_everything(f) for f in second.ranked]
+@lru_cache
+def few() -> tuple[Instance, ...]:
+    """Some small instances that have an answer."""
+    small = [asked for asked in map(instance, SLICE) if asked.answer is not None and asked.plans < 8_000]
+    return tuple(small[:10])
+
+
+def test_two_runs_are_one() -> None:
+    for asked in few():
+        first, second = search(asked), search(asked)
+        assert first.funnel == second.funnel
+        assert [_everything(f) for f in first.ranked] == [_everything(f) for f in second.ranked]
 
 
 def _everything(found: Found) -> tuple[object, ...]:
     return candidate_of(found), found.placement, found.lengths, found.value_s, found.bound_s, found.slack_s
 
 
-@pytest.mark.parametrize("seed", FEW)
-def test_a_constraint_never_helps(seed: int) -> None:
-    asked = instance(seed)
-    best = search(asked).ranked[0]
-    for name in ("tp", "pp", "zero", "micro_batch", "devices"):
+@pytest.mark.parametrize("name", ["tp", "pp", "zero", "micro_batch", "devices"])
+def test_a_constraint_never_helps(name: str) -> None:
+    """One that the best plan meets changes nothing, one that it breaks gives no faster plan."""
+    for asked in few():
+        best = search(asked).ranked[0]
         value = int(getattr(best.row, name)[0])
         kept = search(asked, further=f"{name} == {value}").ranked[0]
-        assert kept.value_s == pytest.approx(best.value_s, abs=best.slack_s + kept.slack_s), name
-        lost = search(asked, further=f"{name} != {value}").ranked
-        if lost:
-            assert lost[0].value_s >= best.value_s - best.slack_s - lost[0].slack_s, name
+        assert kept.value_s == pytest.approx(best.value_s, abs=best.slack_s + kept.slack_s), str(asked)
+        for lost in search(asked, further=f"{name} != {value}").ranked:
+            assert lost.value_s >= best.value_s - best.slack_s - lost.slack_s, str(asked)
 
 
-@pytest.mark.parametrize("seed", FEW)
-def test_more_memory_never_slows(seed: int) -> None:
-    asked = instance(seed)
-    last = search(asked).ranked[0]
-    for gain in (1.05, 1.3, 4.0):
-        setting = asked.setting
-        larger = with_memory(setting, int(gain * setting.capacity_bytes), setting.cluster.host_memory_bytes)
-        best = search(replace(asked, setting=larger)).ranked[0]
-        assert best.value_s <= last.value_s * (1 + FLOATS) + best.slack_s + last.slack_s
-        last = best
+def test_more_memory_never_slows() -> None:
+    for asked in few():
+        setting, last = asked.setting, search(asked).ranked[0]
+        for gain in (1.05, 1.3, 4.0):
+            device, host = int(gain * setting.capacity_bytes), setting.cluster.host_memory_bytes
+            larger = with_memory(setting, device, None if host is None else int(gain * host))
+            best = search(replace(asked, setting=larger)).ranked[0]
+            assert best.value_s <= last.value_s * (1 + FLOATS) + best.slack_s + last.slack_s, str(asked)
+            last = best
 
 
-@pytest.mark.parametrize("seed", FEW)
-def test_faster_links_never_slow(seed: int) -> None:
-    asked = instance(seed)
-    cluster = asked.setting.cluster
-    levels = []
-    for level in cluster.levels:
-        if isinstance(level, TorusAxis):
-            levels.append(replace(level, link_bytes_per_s=2 * level.link_bytes_per_s))
-        else:
-            assert isinstance(level, SwitchTier)
-            levels.append(replace(level, bytes_per_s=2 * level.bytes_per_s))
-    faster = replace(asked.setting, cluster=replace(cluster, levels=tuple(levels)))
-    before, after = search(asked).ranked[0], search(replace(asked, setting=faster)).ranked[0]
-    assert after.value_s <= before.value_s + before.slack_s + after.slack_s
+def test_faster_links_never_slow() -> None:
+    for asked in few():
+        cluster = asked.setting.cluster
+        levels = tuple(_faster(level) for level in cluster.levels)
+        faster = replace(asked.setting, cluster=replace(cluster, levels=levels))
+        before, after = search(asked).ranked[0], search(replace(asked, setting=faster)).ranked[0]
+        assert after.value_s <= before.value_s + before.slack_s + after.slack_s, str(asked)
+
+
+def _faster(level: Level) -> Level:
+    if isinstance(level, TorusAxis):
+        return replace(level, link_bytes_per_s=2 * level.link_bytes_per_s)
+    return replace(level, bytes_per_s=2 * level.bytes_per_s)
