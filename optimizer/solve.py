@@ -58,7 +58,7 @@ _TOGETHER = 1.02
 _FIRST = 32
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
-_REST = ((128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
+_REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Search:
         refine: tuple[Callable[[Any], Any], ...] = (
             self._shapes,
             *(step for k in self.space.kinds_by_weight for step in (self._policy(k), self._memory)),
-            self._rows, self._cuts, self._splits, self._orders,
+            self._together, self._rows, self._cuts, self._splits, self._orders,
         )  # fmt: skip
         batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in batches]
@@ -201,21 +201,36 @@ class Search:
         table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
         return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)] if len(settled) else []
 
+    def _together(self, rows: Rows) -> list[tuple[Array, Rows]]:
+        """Bounds with all degrees on the network at once, data parallelism as one degree: its best split."""
+        of_row, placed = self._all_splits(rows)
+        comm = PlacedComm(self.setting.network, placed.groups)
+        split_bounds = row_bounds(StageTable.of(self.setting, placed.rows, comm), once=0.0)
+        bounds = np.full(len(rows), np.inf)
+        np.minimum.at(bounds, of_row, split_bounds)
+        some = np.isfinite(bounds)
+        self.funnel.remove(TOGETHER, int((~some).sum()))
+        return [(bounds[some], rows[some])]
+
     def _splits(self, settled: Settled) -> list[tuple[Array, Placed]]:
         """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
-        sizes, rows = tuple(level.size for level in self.setting.cluster.levels), settled.rows
+        rows = settled.rows
+        of_row, placed = self._all_splits(rows)
+        self.funnel.enter("splits", len(placed))
+        self.funnel.remove(TOGETHER, len(rows) - len(np.unique(of_row)))
+        return [(self._placed_bounds(placed), placed)]
+
+    def _all_splits(self, rows: Rows) -> tuple[Array, Placed]:
+        """(row of each split, splits) of which the expert ranks fill the innermost ranks."""
+        sizes = tuple(level.size for level in self.setting.cluster.levels)
         degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
         found = [joint_splits(tuple(row), sizes) for row in degrees.tolist()]
-        count = np.array([len(factors) for factors in found])
-        self.funnel.enter("splits", int(count.sum()))
-        self.funnel.remove(TOGETHER, int((count == 0).sum()))
+        of_row = np.repeat(np.arange(len(rows)), [len(factors) for factors in found])
         factors = np.concatenate(found)
-        rows = rows[np.repeat(np.arange(len(rows)), count)]
-        placed = Placed(rows, factors, self._least_strides(factors))
-        fits = placed.groups.ep.size == rows.ep
+        placed = Placed(rows[of_row], factors, self._least_strides(factors))
+        fits = placed.groups.ep.size == placed.rows.ep
         self.funnel.remove(EXPERTS, int((~fits).sum()))
-        placed = placed[fits]
-        return [(self._placed_bounds(placed), placed)]
+        return of_row[fits], placed[fits]
 
     def _least_strides(self, factors: Array) -> Array:
         """1 on torus axes, whose order is open; the usual order inside tiers, where no rate depends on it."""

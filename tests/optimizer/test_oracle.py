@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import comb
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -22,6 +23,11 @@ from meshwright.hardware.network import SwitchTier, TorusAxis
 
 AXIS = TorusAxis("x", 4, 1e9, True, 1e-6)
 TIER = SwitchTier("nvlink", 4, 1e9, 1e-6)
+
+
+def test_the_oracle_knows_nothing_of_the_optimizer() -> None:
+    for name in ("exhaustive_oracle", "independent_rules", "instances", "tiny_models"):
+        assert "meshwright.optimizer" not in (Path(__file__).parent / f"{name}.py").read_text(), name
 
 
 def test_the_rules_have_the_same_names() -> None:
