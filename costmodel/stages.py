@@ -188,9 +188,21 @@ class StageTable:
         return {"dp": exposed, "optimizer": self._optimizer_s(plain, routed)}
 
     def once_s(self, stage: Array, counts: Array) -> Array:
-        """Seconds of a stage once per step, [R, S]; convex and non-decreasing in each count."""
+        """Seconds of a stage once per step, [R, S]; convex in the counts (more layers also hide more)."""
         parts = self.once_parts(stage, counts)
         return parts["dp"] + parts["optimizer"]
+
+    def once_most_s(self) -> Array:
+        """Seconds once per step that no stage passes: everything on one stage, nothing hidden, [R]."""
+        stage = np.zeros((1, 1), np.int64)
+        counts = np.array(self.setting.model.layers_by_kind, float)[None, None, :]
+        plain, routed = self._stage_params(
+            stage, np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
+        )
+        plain = plain + self.shapes.last_params[:, None]
+        comm = duration(self._reduction_loads(plain, routed)) + self._tied_s(stage)
+        most: Array = (comm + self._optimizer_s(plain, routed))[:, 0]
+        return most
 
     def once_mean_s(self) -> Array:
         """`once_s` of a stage with the mean share of everything, [R]: never above the largest stage's.

@@ -28,6 +28,9 @@ from meshwright.optimizer.solve import HOSTS, TOO_LARGE, Found, Search, SolveOpt
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
 
+# Effort on the second question, what more devices would bring; the answer itself is proven either way.
+_IDLE_REFINEMENTS = 60
+
 
 def recommend(
     model: ModelSource,
@@ -163,13 +166,15 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     bounds, frame = search.start
     larger = frame.devices > layout.devices
     more = Search(space, replace(search.options, runner_ups=0), start=(bounds[larger], frame[larger]))
-    more.run()
+    whole = more.run(_IDLE_REFINEMENTS)
     if more.best:
         other = more.ranked[0]
         reason = (
-            f"the best layout on more devices uses {int(other.row.devices[0])} and takes {other.value_s:.4g} s "
+            f"the best layout {'' if whole else 'found '}on more devices uses {int(other.row.devices[0])} and takes {other.value_s:.4g} s "
             f"a step, {other.value_s / best.value_s - 1:.1%} more than this one"
         )
+    elif not whole:
+        reason = "layouts on more devices exist, but none is faster; a short search found none that fits"
     elif TOO_LARGE in more.funnel.removed:
         reason = "layouts on more devices exist, but none of them fits the device memory"
     else:

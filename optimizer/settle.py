@@ -26,13 +26,11 @@ class SolveOptions:
     Attributes:
         runner_ups: plans beside the best, each different in what a user sees.
         work_limit: deterministic CP-SAT work for one candidate.
-        bound_scale: multiplies the bounds of rows; anything but 1 is a fault that a test puts in.
     """
 
     runner_ups: int = 3
     work_limit: float = 10.0
     seed: int = 0
-    bound_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,11 +120,9 @@ class Settler:
         return result
 
     def _ceiling(self, table: StageTable, cuts: Cuts) -> float:
-        """Seconds that no cut takes: everything on every stage."""
-        pp, prefix = int(table.rows.pp[0]), cuts.units.prefix
-        everything = np.broadcast_to(prefix[-1], (1, pp, prefix.shape[1]))
-        once = float(table.once_s(np.arange(pp)[None, :], everything).max())
-        return 1.01 * (float(table.rows.micro_batches[0] + 1) * float(cuts.total_s[0]) + once)
+        """Seconds that no cut takes: every micro-batch through everything."""
+        rounds = float(table.rows.micro_batches[0]) + 1.0
+        return 1.01 * (rounds * float(cuts.total_s[0]) + float(table.once_most_s()[0]))
 
     def _solve(
         self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]

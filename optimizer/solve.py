@@ -102,8 +102,8 @@ class Search:
         values = sorted(f.value_s for f in self.best.values())
         return values[wanted - 1]
 
-    def run(self) -> None:
-        """Search to the end."""
+    def run(self, refinements: int | None = None) -> bool:
+        """Search to the end, or for so many refinements; whether the end was reached."""
         if self.start is None:
             frame = frames(self.space, self.funnel)
             self.start = frame_bounds(self.setting, frame), frame
@@ -115,7 +115,7 @@ class Search:
         batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in batches]
         levels[0].push(*self.start)
-        cutoff = float("inf")
+        cutoff, steps = float("inf"), 0
         while True:
             least = [level.least for level in levels]
             # Lowest bound first, the deepest of equals; but straight down while there is no cutoff: any plan spares
@@ -124,6 +124,10 @@ class Search:
             depth = max(range(len(levels)), key=lambda i: (least[i] < cutoff if waiting else -least[i], i))
             if not least[depth] < cutoff:
                 break
+            if steps == refinements:
+                self.undecided.append(min(least))
+                return False
+            steps += 1
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
             bounds, candidates = self._alive(bounds, candidates)
             if depth == len(refine):
@@ -138,6 +142,7 @@ class Search:
                     self.funnel.remove(BEATEN, level.drop(cutoff))
         for level in levels:
             self.funnel.remove(BEATEN, level.drop(0.0))
+        return True
 
     def _alive(self, bounds: Array, candidates: Any) -> tuple[Array, Any]:
         """Candidates that may still enter the list of plans or improve their visible kind."""
@@ -192,7 +197,7 @@ class Search:
         if not len(rows):
             return []
         table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(row_bounds(table) * self.options.bound_scale, Settled(rows))]
+        return [(row_bounds(table), Settled(rows))]
 
     def _cuts(self, settled: Settled) -> list[tuple[Array, Settled]]:
         fits = hosts_may_hold(self.setting, settled.rows)

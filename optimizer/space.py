@@ -7,7 +7,7 @@
     plan    + placement; the solver adds the layers of each stage
 
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
-sp goes with tp unless asked otherwise (never slower, never larger); GPipe only if asked for (1F1B takes the
+sp goes with tp unless asked otherwise (no layer is slower or larger with it); GPipe only if asked for (1F1B takes the
 same time and holds fewer micro-batches); interleaved chunks of a stage are equal; expert ranks are the
 innermost of a stage; policies are the same on all stages.
 """
