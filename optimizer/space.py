@@ -167,19 +167,18 @@ def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
 
 def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
     """Rows with every split of dp into dp_replicate and dp_shard and every ZeRO level."""
-    pieces = []
+    row, shard, zero = [], [], []
     for dp in np.unique(rows.dp_replicate):
-        of_dp = rows[rows.dp_replicate == dp]
-        for shard, zero in _sharding(int(dp)):
-            part = of_dp if zero == 0 or shard > 1 else of_dp[of_dp.cp > 1]
-            pieces.append(
-                part.with_columns(
-                    dp_replicate=part.dp_replicate // shard,
-                    dp_shard=np.full(len(part), shard),
-                    zero=np.full(len(part), zero),
-                )
-            )
-    out = concatenate(pieces)
+        at = np.flatnonzero(rows.dp_replicate == dp)
+        split = at[rows.cp[at] > 1]  # without cp, ZeRO over a single data rank is no ZeRO
+        for ways, level in _sharding(int(dp)):
+            of = at if level == 0 or ways > 1 else split
+            row.append(of)
+            shard.append(np.full(len(of), ways))
+            zero.append(np.full(len(of), level))
+    of_row, ways = np.concatenate(row), np.concatenate(shard)
+    out = rows[of_row]
+    out = out.with_columns(dp_replicate=out.dp_replicate // ways, dp_shard=ways, zero=np.concatenate(zero))
     funnel.enter("rows", len(out))
     return _filter(space, out, funnel, _ROW_NAMES)
 
