@@ -176,9 +176,11 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
             row.append(of)
             shard.append(np.full(len(of), ways))
             zero.append(np.full(len(of), level))
-    of_row, ways = np.concatenate(row), np.concatenate(shard)
+    of_row, sharded = np.concatenate(row), np.concatenate(shard)
     out = rows[of_row]
-    out = out.with_columns(dp_replicate=out.dp_replicate // ways, dp_shard=ways, zero=np.concatenate(zero))
+    out = out.with_columns(
+        dp_replicate=out.dp_replicate // sharded, dp_shard=sharded, zero=np.concatenate(zero)
+    )
     funnel.enter("rows", len(out))
     return _filter(space, out, funnel, _ROW_NAMES)
 
