@@ -201,6 +201,12 @@ def check_layout(setting: Setting, layout: Layout) -> None:
             f"{len(layout.policies)} recompute policies for {kinds} layer kinds "
             f"({', '.join(k.name for k in setting.model.kinds)}); give one, or one each"
         )
+    if layout.sequences is not None and layout.sequences not in setting.training.sequence_range:
+        allowed = setting.training.sequence_range
+        raise LayoutError(
+            f"sequences={layout.sequences} is not the batch asked for, {allowed[0]} to {allowed[-1]} sequences; "
+            "give that batch, or a tolerance like 4Mi~5%"
+        )
     for rule in RULES:
         if not rule.holds(setting, rows).all():
             raise LayoutError(rule.message(setting, layout))

@@ -10,7 +10,7 @@ from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import UnknownNameError
+from meshwright.hardware.errors import UnknownNameError, WorkloadError
 from meshwright.hardware.network import SCALE_UP_TIERS, TorusAxis
 
 Overlap = Literal["full", "none", "calibrated"]
@@ -138,6 +138,7 @@ def setting(
     Raises:
         UnknownNameError: no such efficiency file, framework, overlap or streams.
         MissingFigureError: the chip has no peak for the compute dtype.
+        WorkloadError: sequences longer than the positions the model has learned.
     """
     for what, word, known in (
         ("overlap", overlap, get_args(Overlap)),
@@ -147,6 +148,12 @@ def setting(
             raise UnknownNameError(what, word, known)
     chip = cluster.chip
     chip.peak_flop_per_s(training.compute_dtype)
+    learned = [w.rows for w in model.embedding if w.name == "positions"]
+    if learned and training.seq_len > (longest := model.max_seq_len or learned[0]):
+        raise WorkloadError(
+            f"seq_len {training.seq_len} is more than the {longest} positions {model.name} has learned; "
+            f"use seq_len <= {longest}"
+        )
     return Setting(
         model,
         cluster,

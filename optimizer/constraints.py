@@ -104,6 +104,8 @@ def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Con
         for value in values:
             if not re.fullmatch(r"\d{1,9}", value):
                 raise LayoutError(f"constraint {text!r}: {name} is a number, {value!r} is not")
+            if name == "zero" and int(value) > 3:
+                raise LayoutError(f"constraint {text!r}: zero is 0 to 3, not {value}")
     elif name in WORDS:
         if compare not in ("==", "!=", "in"):
             raise LayoutError(f"constraint {text!r}: {name} is a word; compare it with ==, != or in {{..}}")

@@ -4,14 +4,15 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import prod
 from operator import index
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 
-from meshwright.costmodel.estimate import StepEstimate, digits
-from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.estimate import PARTS, StepEstimate, digits
+from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.hardware.errors import InputError, MeshwrightError
 from meshwright.hardware.units import human_bytes
 
@@ -123,6 +124,8 @@ class Priced:
         Raises:
             InputError: another schema version, or keys missing.
         """
+        if not isinstance(data, Mapping):
+            raise InputError(f"a plan is a mapping, not {type(data).__name__}; read one with load_plan")
         version = data.get("schema_version")
         if version != SCHEMA_VERSION:
             raise InputError(
@@ -131,11 +134,28 @@ class Priced:
         try:
             made = cls(**cls._fields_of(data))
             made.to_dict()  # refuses words where numbers belong
+            made._agree()
             return made
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"plan does not read ({type(error).__name__}: {error}); write it again"
             ) from None
+
+    def _agree(self) -> None:
+        """Raises ValueError where the parts of a plan that was read contradict each other."""
+        priced, layout = self.estimate, self.layout
+        if set(priced.parts) != set(PARTS):
+            raise ValueError(f"parts are {', '.join(sorted(priced.parts)) or 'none'}")
+        if not 0 < priced.step_s < float("inf"):
+            raise ValueError(f"step_s is {priced.step_s}")
+        if len(priced.memory) != layout.pp:
+            raise ValueError(f"memory of {len(priced.memory)} stages for pp={layout.pp}")
+        if len(layout.placement) != len(self.idle.levels):
+            raise ValueError(f"placement on {len(layout.placement)} levels of {len(self.idle.levels)}")
+        for name in DIMENSIONS:
+            placed = prod(factor for level in layout.placement for d, factor in level if d == name)
+            if placed != getattr(layout, name):
+                raise ValueError(f"{name}={getattr(layout, name)} is placed as {placed}")
 
     @classmethod
     def _fields_of(cls, data: Mapping[str, Any]) -> dict[str, Any]:

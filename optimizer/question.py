@@ -99,6 +99,9 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
     out = [*given.cluster.warnings, *given.model.notes, *given.efficiency.notes]
     if given.cluster.chip.memory_warning:
         out.append(given.cluster.chip.memory_warning)
+    longest = given.model.max_seq_len
+    if longest is not None and given.training.seq_len > longest:
+        out.append(f"seq_len {given.training.seq_len} is more than the {longest} the model was published for")
     full = max(stage_bytes) / given.cluster.chip.memory_bytes
     if _NEARLY_FULL < full <= 1:
         out.append(

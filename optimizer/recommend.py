@@ -7,6 +7,7 @@ from meshwright.costmodel.legal import offload_refusal
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import MissingFigureError
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
@@ -74,8 +75,10 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
     """The same for a resolved Setting."""
     options = options or SolveOptions()
     space = Space(given, parse_constraints(constraints))
+    if not space.offloads and (refusals := not_considered(space)):
+        raise MissingFigureError(refusals[0].removeprefix("not considered: "))
     search = Search(space, options)
-    search.run()
+    search.run(options.refinements)
     if not search.best:
         if search.undecided:
             raise Undecided("the work limit ended the search before any plan was found; raise it", None)
@@ -87,32 +90,31 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
 
 
 def infeasible(search: Search) -> Infeasible:
-    """Say what fails: rules that leave nothing, or memory, with the closest miss."""
-    space = search.space
-    if HOSTS in search.funnel.removed:
+    """Say what fails: hosts, memory with the closest miss, or rules that leave nothing."""
+    space, removed = search.space, search.funnel.removed
+    if HOSTS in removed:
         host = human_bytes(space.setting.cluster.host_memory_bytes or 0)
         return Infeasible(
             f"every layout that fits the device memory overfills a host of {host}; give more with --host-memory, or "
             "allow offload=none.",
             None,
             None,
-            search.funnel.removed,
+            removed,
         )
-    if TOO_LARGE not in search.funnel.removed:
-        asked = {c.text for c in space.constraints}
-        removed = search.funnel.removed
-        worst = max(removed, key=lambda r: (r in asked, removed[r]), default="the constraints")
-        return Infeasible(
-            f"the rules leave no layout; most fall to {worst!r}. Drop or widen it.",
-            None,
-            None,
-            search.funnel.removed,
-        )
-    found, short = closest_miss(space)
-    layout = None if found is None else layout_of(space.setting, found)
-    return Infeasible(
-        "the device memory is too small for every layout.", short, layout, search.funnel.removed
+    found, short = closest_miss(space) if TOO_LARGE in removed else (None, 0.0)
+    if found is not None and short > 0:
+        reason = "the device memory is too small for every layout."
+        if refusals := not_considered(space):
+            reason += f" Offload was no option: {refusals[0].removeprefix('not considered: ')}."
+        return Infeasible(reason, short, layout_of(space.setting, found), removed)
+    asked = {c.text for c in space.constraints}
+    worst = max(removed, key=lambda r: (r in asked, removed[r]), default="the constraints")
+    what = (
+        "Drop or widen it."
+        if worst in asked
+        else "Change the degrees that the constraints ask for, or the batch."
     )
+    return Infeasible(f"the rules leave no layout; most fall to {worst!r}. {what}", None, None, removed)
 
 
 def plan_of(search: Search, constraints: str | None) -> Plan:

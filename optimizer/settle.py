@@ -26,11 +26,13 @@ class SolveOptions:
     Attributes:
         runner_ups: plans beside the best, each different in what a user sees.
         work_limit: deterministic CP-SAT work for one candidate.
+        refinements: batches of candidates refined at most; what is open then bounds the answer.
     """
 
     runner_ups: int = 3
     work_limit: float = 10.0
     seed: int = 0
+    refinements: int = 2500
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ EXPERTS = "expert ranks fill the innermost ranks"
 _TOGETHER = 1.02
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
+# Candidates left open by the solver's work limit after which looking further tells nothing.
+_GIVE_UP = 64
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
@@ -124,7 +126,7 @@ class Search:
             depth = max(range(len(levels)), key=lambda i: (least[i] < cutoff if waiting else -least[i], i))
             if not least[depth] < cutoff:
                 break
-            if steps == refinements:
+            if steps == refinements or len(self.undecided) >= _GIVE_UP:
                 self.undecided.append(min(least))
                 return False
             steps += 1

@@ -17,6 +17,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from meshwright.hardware.errors import InputError
+
 WIDTH = 110
 _NARROWEST = 60
 _INDENT = (0, 0, 0, 2)
@@ -86,7 +88,7 @@ def render(blocks: Iterable[Block], width: int = WIDTH, colour: bool = False) ->
 
 def show(blocks: Iterable[Block]) -> None:
     """Print a page as fits the standard output."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         width = min(WIDTH, max(_NARROWEST, shutil.get_terminal_size((WIDTH, 50)).columns))
         emit(render(blocks, width, colour=True))
     else:
@@ -95,12 +97,16 @@ def show(blocks: Iterable[Block]) -> None:
 
 def emit(text: str) -> None:
     """Write to the standard output; a reader that has left (`| head`) is no fault."""
+    if sys.stdout is None:  # closed by the caller
+        raise InputError("the standard output is closed; open it, or write the answer with -o plan.yaml")
     try:
         _forgiving(sys.stdout).write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes once more at exit; give it somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise InputError(f"cannot write to the standard output: {error.strerror}") from None
 
 
 def _forgiving(stream: TextIO) -> TextIO:
