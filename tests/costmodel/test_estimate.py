@@ -167,12 +167,13 @@ def test_layout_strings(text: str, expect: Layout) -> None:
 def test_sequences_of_a_layout_scale_work_and_keep_mfu_honest() -> None:
     """A batch that the planner moved: tokens and FLOPs follow, MFU stays below 1 and hardly moves."""
     setting = make_setting("llama-3.2-1b", "v5p:2x2x4", 64, 4096)
+    setting = replace(setting, training=replace(setting.training, batch_tolerance=0.5))
     base = Layout(dp_replicate=16, micro_batch=1)
-    usual, double = estimate(setting, base), estimate(setting, replace(base, sequences=128))
-    assert double.sequences == 128
-    assert double.mfu == pytest.approx(usual.mfu, rel=0.1)
-    assert double.mfu > usual.mfu  # the reduction is paid once for more work
-    assert double.tokens_per_s == pytest.approx(128 * 4096 / double.step_s)
+    usual, more = estimate(setting, base), estimate(setting, replace(base, sequences=96))
+    assert more.sequences == 96
+    assert more.mfu == pytest.approx(usual.mfu, rel=0.1)
+    assert more.mfu > usual.mfu  # the reduction is paid once for more work
+    assert more.tokens_per_s == pytest.approx(96 * 4096 / more.step_s)
 
 
 def test_what_is_short_is_told() -> None:
