@@ -20,7 +20,7 @@ from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import BF16, Shape
+from meshwright.costmodel.operators import BF16, Shape, kv_width
 from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -119,11 +119,11 @@ def _cp_loads(
         return None
     a = kind.attention
     passes = 3 + np.array([p.cp for p in policies_of(setting.framework)])[policy]
-    kv_width = a.kv_heads / np.minimum(shape.tp, a.kv_heads) * (a.qk_head_dim + a.v_head_dim)
+    keys = kv_width(kind, shape.tp)
     q_width = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)
     apart = rows.cp > 1
-    everyone = np.where(apart & (rows.cp_kind != ALL_TO_ALL), BF16 * shape.tokens * kv_width * rows.cp, 0.0)
-    turned = np.where(apart & (rows.cp_kind == ALL_TO_ALL), BF16 * shape.tokens * (kv_width + q_width), 0.0)
+    everyone = np.where(apart & (rows.cp_kind != ALL_TO_ALL), BF16 * shape.tokens * keys * rows.cp, 0.0)
+    turned = np.where(apart & (rows.cp_kind == ALL_TO_ALL), BF16 * shape.tokens * (keys + q_width), 0.0)
     loads = passes[:, None] * comm.gather("cp", everyone)
     if (turned > 0).any():
         loads = loads + (passes - 1)[:, None] * comm.all_to_all("cp", turned)

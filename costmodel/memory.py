@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS
-from meshwright.costmodel.operators import BF16
+from meshwright.costmodel.layer import ALL_GATHER
+from meshwright.costmodel.operators import BF16, kv_width
 from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -148,15 +148,8 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
         fused = shapes.kinds[index].fused[shapes.of_row]
         again = np.maximum(fused - shapes.saved(index), 0.0)
         own = fused + np.where(repeats[rows.policies[:, index]], again, 0.0)
-        a = kind.attention
-        kv = (
-            BF16
-            * shape.tokens
-            * a.kv_heads
-            / np.minimum(shape.tp, a.kv_heads)
-            * (a.qk_head_dim + a.v_head_dim)
-        )
-        gathered = rows.cp_kind == CP_KINDS.index("all_gather")
+        kv = BF16 * shape.tokens * kv_width(kind, shape.tp)
+        gathered = rows.cp_kind == ALL_GATHER
         own = own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))
         heaviest = np.maximum(heaviest, own)
     return heaviest

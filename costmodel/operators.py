@@ -94,6 +94,13 @@ def product_s(rates: Rates, m: Array, k: Array | float, n: Array | float, flop_p
     return np.maximum(compute, BF16 * (m * k + k * n + m * n) / rates.hbm_bytes_per_s)
 
 
+def kv_width(kind: LayerKind, tp: Array) -> Array:
+    """Width of keys and values together on one tp rank; ranks beyond the kv heads hold copies."""
+    a = kind.attention
+    width: Array = a.kv_heads / np.minimum(tp, a.kv_heads) * (a.qk_head_dim + a.v_head_dim)
+    return width
+
+
 def attention_span(seq_len: int, window: int | None) -> float:
     """Keys that an average query meets under a causal mask, with a sliding window if given."""
     if window is None or window >= seq_len:
@@ -140,7 +147,7 @@ def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
     hidden = _hidden(kind)
     residual = BF16 * shape.tokens / shape.spread * hidden
     cut = BF16 * shape.tokens / shape.tp
-    kv = BF16 * shape.tokens / np.minimum(shape.tp, a.kv_heads) * a.kv_heads * (a.qk_head_dim + a.v_head_dim)
+    kv = BF16 * shape.tokens * kv_width(kind, shape.tp)
     log_sum = 4 * shape.tokens / shape.tp * a.heads
     out = {
         "input": residual,
@@ -208,8 +215,8 @@ def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     a = kind.attention
     span = attention_span(shape.seq_len, a.window)
     flops = 2.0 * shape.tokens / shape.tp * span * a.heads * (a.qk_head_dim + a.v_head_dim)
-    kv = a.kv_heads / np.minimum(shape.tp, a.kv_heads)
-    moved = BF16 * shape.tokens * (a.heads / shape.tp + kv) * (a.qk_head_dim + a.v_head_dim)
+    queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
+    moved = BF16 * shape.tokens * (queries + kv_width(kind, shape.tp))
     return np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
 
 

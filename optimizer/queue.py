@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ class Columns(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: Any) -> Any: ...
-
-
-C = TypeVar("C", bound="Columns")
 
 
 @dataclass
