@@ -18,7 +18,6 @@ from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameE
 from meshwright.optimizer import commands
 
 GROUP = "meshwright.commands"
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,9 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MeshwrightError as error:
         commands.complain(error)
         return error.exit_code
-    except KeyboardInterrupt:
-        commands.complain("interrupted")
-        return INTERRUPTED
 
 
 class _Parser(argparse.ArgumentParser):
