@@ -19,7 +19,8 @@ def main() -> int:
         interrupts.append(number)
         raise KeyboardInterrupt
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a job run in the background ignores it
+    # A job that a shell runs in the background ignores interrupts, and keeps doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt)
     try:
         from meshwright.optimizer.cli import main as run

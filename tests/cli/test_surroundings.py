@@ -52,12 +52,16 @@ def test_a_reader_that_leaves_is_no_fault() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way")
-@pytest.mark.parametrize("module", ["argparse", "numpy._core._multiarray_umath", "meshwright.optimizer.solve"])
+@pytest.mark.parametrize(
+    "module", ["argparse", "numpy._core._multiarray_umath", "meshwright.optimizer.solve"]
+)
 def test_an_interrupt_ends_quietly(module: str) -> None:
     """Sent when a module has just been loaded: before, amid and after the imports, on a machine of any speed."""
     words = ["recommend", "llama-3-70b", "--cluster", "v5p:16x16x16", "--batch", "4Mi", "--seq", "4096"]
     process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", *COMMAND[1:], *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-X", "importtime", *COMMAND[1:], *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stderr is not None
     for line in process.stderr:
