@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import Cuts
+from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.hosts import HostShare
 
 Array = NDArray[Any]

@@ -10,7 +10,8 @@ from meshwright.costmodel.layout import OFFLOADS, Placement
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import Cuts, Units, best_comm, per_batch
+from meshwright.optimizer.bounds import best_comm, per_batch
+from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.hosts import HostShare, host_shares
 from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_cut
 from meshwright.optimizer.settled import Placed

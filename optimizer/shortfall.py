@@ -16,7 +16,8 @@ from meshwright.costmodel.placement import enumerate_placements, placeable
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import Cuts, Units, best_comm
+from meshwright.optimizer.bounds import best_comm
+from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import entries_of
 from meshwright.optimizer.queue import Level

@@ -28,15 +28,8 @@ from meshwright.costmodel.placement import (
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts, StageTable
-from meshwright.optimizer.bounds import (
-    Cuts,
-    Units,
-    best_comm,
-    frame_bounds,
-    hosts_may_hold,
-    loosest,
-    row_bounds,
-)
+from meshwright.optimizer.bounds import best_comm, frame_bounds, hosts_may_hold, loosest, row_bounds
+from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.settle import Found, Settler, SolveOptions
@@ -54,6 +47,11 @@ HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.02
+# While the list is further than `_POOR` times from the lowest bound, refine the deepest within `_AHEAD` times of it.
+_POOR, _AHEAD = 2.0, 1.3
+import os
+
+_AHEAD = float(os.environ.get("AH", "1.1"))
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
 # Candidates left open by the solver's work limit after which looking further tells nothing.
@@ -120,10 +118,7 @@ class Search:
         cutoff, steps = float("inf"), 0
         while True:
             least = [level.least for level in levels]
-            # Lowest bound first, the deepest of equals; but straight down while there is no cutoff: any plan spares
-            # looking closely at what is far from it.
-            waiting = np.isinf(cutoff)
-            depth = max(range(len(levels)), key=lambda i: (least[i] < cutoff if waiting else -least[i], i))
+            depth = self._next(least, cutoff)
             if not least[depth] < cutoff:
                 break
             if steps == refinements or len(self.undecided) >= _GIVE_UP:
@@ -145,6 +140,15 @@ class Search:
         for level in levels:
             self.funnel.remove(BEATEN, level.drop(0.0))
         return True
+
+    def _next(self, least: list[float], cutoff: float) -> int:
+        """The level to refine: lowest bound first, the deepest of equals; but down from near the lowest bound while
+        the list is poor, and straight down while there is none: plans found early spare looking closely at much."""
+        low = min(least)
+        if np.isinf(cutoff):
+            return max(i for i, bound in enumerate(least) if bound < cutoff or bound == low)
+        near = low * _AHEAD if cutoff > low * _POOR else low
+        return max(i for i, bound in enumerate(least) if bound <= near)
 
     def _alive(self, bounds: Array, candidates: Any) -> tuple[Array, Any]:
         """Candidates that may still enter the list of plans or improve their visible kind."""
@@ -171,14 +175,15 @@ class Search:
         rows = with_experts(self.space, self.funnel.keep(TOGETHER, rows, fits), self.funnel)
         if not len(rows):
             return []
-        fits = best_comm(self.setting, rows).placeable("ep")
-        rows = with_offload(self.space, self.funnel.keep(EXPERTS, rows, fits))
+        rows = self.funnel.keep(EXPERTS, rows, best_comm(self.setting, rows).placeable("ep"))
         return self._open(rows) if len(rows) else []
 
     def _policy(self, kind: int) -> Callable[[Rows], list[tuple[Array, Rows]]]:
-        """Refine by the recompute policy of one layer kind."""
+        """Refine by the recompute policy of one layer kind, and with the first one by what is offloaded."""
 
         def refine(rows: Rows) -> list[tuple[Array, Rows]]:
+            if kind == self.space.kinds_by_weight[0]:
+                rows = with_offload(self.space, rows)
             choices = with_policy(self.space, rows, kind, self.funnel)
             return self._open(choices) if len(choices) else []
 

@@ -14,7 +14,8 @@ from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.placement import groups_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import Cuts, Units, best_comm, frame_bounds, loosest, row_bounds
+from meshwright.optimizer.bounds import best_comm, frame_bounds, loosest, row_bounds
+from meshwright.optimizer.cuts import Cuts, Units
 
 SLICE = range(32)
 ALL = range(300)

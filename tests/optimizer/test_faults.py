@@ -18,7 +18,7 @@ from meshwright.costmodel.model import Attention, Ffn
 from meshwright.costmodel.setting import Setting, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
-from meshwright.optimizer import bounds, program, settle, solve, space
+from meshwright.optimizer import bounds, cuts, program, settle, solve, space
 from meshwright.optimizer.solve import Search, SolveOptions
 
 # Small instances of the random mix in which several plans lie within two percent of the best.
@@ -69,7 +69,7 @@ def forbidden(name: str) -> Instance:
 @contextmanager
 def replaced(name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """`name` in every module of the optimizer and of stages that has imported it; put back afterwards."""
-    modules = [m for m in (bounds, program, settle, solve, space, stages) if hasattr(m, name)]
+    modules = [m for m in (bounds, cuts, program, settle, solve, space, stages) if hasattr(m, name)]
     before = [getattr(m, name) for m in modules]
     for module in modules:
         setattr(module, name, make(getattr(module, name)))
@@ -104,17 +104,17 @@ def inflated(factor: float) -> Iterator[None]:
     def times(bound: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **named: factor * bound(*given, **named)
 
-    honest = bounds.Cuts.bounds
+    honest = cuts.Cuts.bounds
 
-    def cut_bounds(self: bounds.Cuts, setting: Setting, cutoff_s: float = np.inf, *more: Any) -> Any:
+    def cut_bounds(self: cuts.Cuts, setting: Setting, cutoff_s: float = np.inf, *more: Any) -> Any:
         return factor * honest(self, setting, cutoff_s / factor, *more)
 
-    bounds.Cuts.bounds = cut_bounds  # type: ignore[method-assign]
+    cuts.Cuts.bounds = cut_bounds  # type: ignore[method-assign]
     try:
         with replaced("frame_bounds", times), replaced("row_bounds", times):
             yield
     finally:
-        bounds.Cuts.bounds = honest  # type: ignore[method-assign]
+        cuts.Cuts.bounds = honest  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("runner_ups", [0, 7])
