@@ -18,6 +18,7 @@ import difflib
 from collections.abc import Iterable
 
 _MOST_LISTED = 30  # names that an error line still lists in full
+_LONGEST = 60  # characters of a given value that an error line shows
 
 
 class MeshwrightError(Exception):
@@ -76,3 +77,27 @@ class MissingExtraError(MeshwrightError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional part; install it with: pip install 'meshwright[{extra}]'")
+
+
+def shown(value: object) -> str:
+    """A value as it was given, short and on one line; `str` in quotes."""
+    try:
+        text = " ".join(repr(value).split())
+    except (RecursionError, ValueError):  # nested without end; an integer of thousands of digits
+        return "a value too large to print"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def check_type(
+    what: str,
+    value: object,
+    kinds: type | tuple[type, ...],
+    taken: str,
+    error: type[InputError] = InputError,
+) -> None:
+    """Raises `error` where `value` is of none of `kinds`; `taken` says what to give instead.
+
+    For the doors of the library, where a value of any type may come in.
+    """
+    if not isinstance(value, kinds):
+        raise error(f"{what} is {shown(value)}; give {taken}")

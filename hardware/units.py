@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from meshwright.hardware.errors import UnitError
+from meshwright.hardware.errors import UnitError, shown
 
 _DECIMAL = {p: Decimal(1000) ** i for i, p in enumerate(("", "k", "M", "G", "T", "P", "E"))}
 _BINARY = {f"{p}i": Decimal(1024) ** i for i, p in enumerate(("", "K", "M", "G", "T", "P", "E")) if p}
@@ -80,7 +80,7 @@ def parse_count(text: object) -> int:
         text, "a count", _COUNT, "'4Mi', '15T' or a whole number", ceiling=Decimal("1e18"), bare=True
     )
     if value != round(value):
-        raise UnitError(f"{_shown(text)} is not a whole number; write a count like '4Mi' or '1.5M'")
+        raise UnitError(f"{shown(text)} is not a whole number; write a count like '4Mi' or '1.5M'")
     return int(value)
 
 
@@ -97,28 +97,29 @@ def _parse(
     match = _NUMBER.fullmatch(text.strip()) if isinstance(text, str) and len(text) <= 80 else None
     if match is None:
         if isinstance(text, int | float) and not isinstance(text, bool):
-            raise UnitError(f"{_shown(text)} has no unit; write {what} like {example}")
-        raise UnitError(f"cannot read {_shown(text)}; write {what} like {example}")
+            raise UnitError(f"{shown(text)} has no unit; write {what} like {example}")
+        raise UnitError(f"cannot read {shown(text)}; write {what} like {example}")
     number, unit = Decimal(match[1].replace("_", "")), match[2]
     if not unit and not bare:
-        raise UnitError(f"{_shown(text)} has no unit; write {what} like {example}")
+        raise UnitError(f"{shown(text)} has no unit; write {what} like {example}")
     if unit not in units and not (bare and not unit):
         raise UnitError(
-            f"unknown unit {unit!r} in {_shown(text)}{_hint(unit, units)}; write {what} like {example}"
+            f"unknown unit {unit!r} in {shown(text)}{_hint(unit, units)}; write {what} like {example}"
         )
     value = number * units[unit] if unit else number
     if value < 0 or (value == 0 and not zero):
-        raise UnitError(f"{_shown(text)} is not above zero; write {what} like {example}")
+        raise UnitError(f"{shown(text)} is not above zero; write {what} like {example}")
     if value > ceiling:
         raise UnitError(
-            f"{_shown(text)} is beyond any machine (limit {ceiling:e} in SI units); check the unit"
+            f"{shown(text)} is beyond any machine: {what} is at most {ceiling:.0e}{'' if bare else ' in SI units'}; "
+            f"write it like {example}"
         )
     return value
 
 
 def _whole(value: int, text: object, what: str, example: str) -> int:
     if value < 1:
-        raise UnitError(f"{_shown(text)} is less than one byte; write {what} like {example}")
+        raise UnitError(f"{shown(text)} is less than one byte; write {what} like {example}")
     return value
 
 
@@ -127,10 +128,6 @@ def _hint(unit: str, units: Mapping[str, Decimal]) -> str:
     if unit.endswith("b/s"):  # could mean either; never guessed
         close = [unit[:-3] + "bit/s", unit[:-3] + "B/s"]
     return f" (is it {' or '.join(close[:2])}?)" if close else ""
-
-
-def _shown(text: object) -> str:
-    return repr(text) if len(repr(text)) <= 60 else repr(text)[:57] + "..."
 
 
 def _for_pydantic(parse: Callable[[object], float]) -> BeforeValidator:
