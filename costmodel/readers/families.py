@@ -6,7 +6,7 @@ from typing import Final
 
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers import falcon, gpt_like, latent, llama_like, mixture
-from meshwright.costmodel.readers.fields import Fields, show
+from meshwright.costmodel.readers.fields import Fields, check_finite, show
 from meshwright.hardware.errors import ModelError
 
 Reader = Callable[[Fields, str], ModelSpec]
@@ -53,7 +53,8 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
 
 def read_config(raw: Mapping[str, object], name: str, where: str) -> ModelSpec:
     """The model that a configuration object describes. `where` names its origin in messages."""
-    model_type, notes = find_type(raw, where)
+    model_type, notes = find_type(raw, where)  # first: a type that is not read is the whole story
+    check_finite(raw, where)
     f = Fields(raw, where, model_type)
     f.notes = notes
     return READERS[model_type](f, name)

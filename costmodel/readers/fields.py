@@ -5,9 +5,10 @@ A key that a reader asks for is remembered as understood. What is left over at t
 nobody read would make every later figure silently wrong.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from meshwright.hardware.errors import ModelError
 
@@ -72,6 +73,33 @@ def show(value: object) -> str:
         case Sequence():
             return f"a list of {len(value)}" if value else "[]"
     return f"a {type(value).__name__}"
+
+
+def check_finite(raw: Mapping[str, object], where: str) -> None:
+    """Raises ModelError at the first number that JSON cannot hold (NaN, Infinity, 1e400), naming its key."""
+    waiting: list[tuple[Any, object]] = [
+        ((), raw)
+    ]  # (path as nested pairs, value); nested deeper than the stack
+    seen: set[int] = set()
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            word = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            raise ModelError(f"{where}: {_dotted(path)} is {word}; write a finite number or null")
+        if isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            waiting += reversed([((path, key), inner) for key, inner in pairs])
+
+
+def _dotted(path: Any) -> str:
+    """`rope_scaling.factor`, `limits[1]`; the innermost eight steps."""
+    steps: list[str] = []
+    while path and len(steps) < 8:
+        path, key = path
+        plain = isinstance(key, str) and re.fullmatch(r"\w{1,60}", key, re.ASCII)
+        steps.insert(0, f"[{key}]" if isinstance(key, int) else f".{key if plain else show(key)}")
+    return "".join(steps).removeprefix(".")
 
 
 class Fields:

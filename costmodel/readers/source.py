@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers.families import read_config
 from meshwright.costmodel.readers.fields import show
-from meshwright.hardware.errors import ModelError, UnknownNameError
+from meshwright.hardware.errors import ModelError, UnknownNameError, check_type
 
 MAX_BYTES: Final = 4 * 2**20  # the largest published config.json is far below 1 MB
 
@@ -25,9 +25,11 @@ def load_model(source: str | os.PathLike[str] | Mapping[str, object]) -> ModelSp
     """
     if isinstance(source, Mapping):
         return read_config(source, own_name(source), "model config")
-    if not isinstance(source, str | os.PathLike) or source == "":
-        raise ModelError(f"a model is a name, a path or an object, got {show(source)}")
+    taken = "a built-in name, the path of a config.json or its folder, or its content as a dict"
+    check_type("model", source, (str, os.PathLike), taken, ModelError)
     text = os.fsdecode(source)
+    if not text:
+        raise ModelError(f"model is {source!r}; give {taken}")
     if isinstance(source, str) and text.lower() in (built_in := _files()):
         name = text.lower()
         return read_config(_parse(built_in[name].read_bytes(), name), name, name)
@@ -100,12 +102,11 @@ def _no_such(text: str) -> NoReturn:
 
 
 def _parse(data: bytes, label: str) -> dict[str, object]:
-    """Strict JSON: UTF-8, no NaN or Infinity, no key twice, an object at the top."""
+    """Strict JSON: UTF-8, no key twice, an object at the top. NaN and Infinity wait for a key to blame."""
     if len(data) > MAX_BYTES:
         raise ModelError(f"{label} is larger than {MAX_BYTES:,} bytes; a config.json is a few thousand")
-
-    def no_constant(word: str) -> NoReturn:
-        raise ModelError(f"{label} holds {word}, which is not JSON; write a number or null")
+    if not data.strip():
+        raise ModelError(f"{label} is empty; give a config.json")
 
     def no_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
         made = dict(pairs)
@@ -116,7 +117,7 @@ def _parse(data: bytes, label: str) -> dict[str, object]:
         return made
 
     try:
-        raw = json.loads(data.decode("utf-8-sig"), parse_constant=no_constant, object_pairs_hook=no_twins)
+        raw = json.loads(data.decode("utf-8-sig"), object_pairs_hook=no_twins)
     except UnicodeDecodeError as error:
         raise ModelError(f"{label} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:

@@ -76,7 +76,11 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     (LLAMA | {"hidden_size": "8"}, "hidden_size must be a whole number, got '8'; write it without quotes"),
     (LLAMA | {"hidden_size": "wide"}, "hidden_size must be a whole number, got 'wide'"),
     (LLAMA | {"hidden_size": 8.0}, "hidden_size must be a whole number, got 8.0"),
-    (LLAMA | {"hidden_size": float("nan")}, "hidden_size must be a whole number, got nan"),
+    (LLAMA | {"hidden_size": float("nan")}, "hidden_size is NaN; write a finite number or null"),
+    (
+        LLAMA | {"rope_scaling": {"factor": float("inf")}},
+        "rope_scaling.factor is Infinity; write a finite number or null",
+    ),
     (LLAMA | {"hidden_size": True}, "hidden_size must be a whole number, got true"),
     (LLAMA | {"hidden_size": None}, "hidden_size must be a whole number, got null"),
     (LLAMA | {"hidden_size": [8]}, "hidden_size must be a whole number, got a list of 1"),
@@ -247,12 +251,22 @@ def test_nested_messages_say_where() -> None:
 
 
 FILES: list[tuple[bytes, str]] = [
-    (b"", "is not JSON: Expecting value at line 1, column 1; correct it there"),
+    (b"", "is empty; give a config.json"),
+    (b" \n", "is empty; give a config.json"),
+    (b"{", "is not JSON: Expecting property name enclosed in double quotes at line 1, column 2;"),
     (b'{"a": 1,}', "is not JSON: Expecting property name enclosed in double quotes at line 1, column 9;"),
     (b"[1]", "holds a list of 1 where a model configuration is an object {...}"),
     (b"3", "holds 3 where a model configuration is an object {...}"),
-    (b'{"a": NaN}', "holds NaN, which is not JSON; write a number or null"),
-    (b'{"a": -Infinity}', "holds -Infinity, which is not JSON; write a number or null"),
+    (b'{"model_type": "llama", "a": NaN}', ": a is NaN; write a finite number or null"),
+    (
+        b'{"model_type": "opt", "a": {"b c": [1, -Infinity]}}',
+        ": a.'b c'[1] is -Infinity; write a finite number",
+    ),
+    (
+        b'{"model_type": "llama", "hidden_size": 1e400}',
+        ": hidden_size is Infinity; write a finite number or null",
+    ),
+    (b'{"model_type": "mamba2", "time_step_limit": [0.0, Infinity]}', ": model_type 'mamba2' is not read; "),
     (b'{"a": 1, "b": 2, "b": 2}', "gives the key 'b' twice; keep one"),
     (b'{"a": "\xff"}', "is not UTF-8 text (byte 7); save it as UTF-8"),
     ("{}".encode("utf-16"), "is not UTF-8 text (byte 0); save it as UTF-8"),
@@ -292,10 +306,11 @@ def test_paths_that_hold_no_model(tmp_path: Path) -> None:
     )
     assert refused("a/" + "b" * 5000).endswith("cannot be read: File name too long")
     refused("a/\0b.json")
-    assert refused("") == "a model is a name, a path or an object, got ''"
+    taken = "give a built-in name, the path of a config.json or its folder, or its content as a dict"
+    assert refused("") == f"model is ''; {taken}"
     assert refused("a/\nb.json") == "no file or folder 'a/\\nb.json'; give the path of a config.json"
-    assert refused(3) == "a model is a name, a path or an object, got 3"
-    assert refused(None) == "a model is a name, a path or an object, got null"
+    assert refused(3) == f"model is 3; {taken}"
+    assert refused(None) == f"model is None; {taken}"
     assert refused({1: 2} | LLAMA) == "model config: every key must be a string, got 1"
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
