@@ -15,7 +15,7 @@ from math import prod
 from meshwright.hardware import fabric as fabrics
 from meshwright.hardware import slices as tpu_slices
 from meshwright.hardware.chip import Chip, Switch, Torus, is_chip, load_chip
-from meshwright.hardware.errors import ClusterError
+from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.fabric import Fabric
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
 from meshwright.hardware.units import human_bytes, human_rate, parse_bytes, parse_params_per_s
@@ -87,7 +87,9 @@ def parse_cluster(
     Errors: ClusterError, UnknownNameError, UnitError; all say what to write instead.
     """
     asked = _read(text, fabric)
-    network = fabrics.load_fabric(asked.fabric or asked.chip.scale_out.default_fabric)
+    network = fabrics.load_fabric(
+        asked.chip.scale_out.default_fabric if asked.fabric is None else asked.fabric
+    )
     fabrics.check_fits(network, asked.chip)
     if isinstance(asked.chip.scale_up, Torus):
         built = _torus_cluster(asked, asked.chip.scale_up, network)
@@ -112,6 +114,10 @@ class _Built:
 
 
 def _read(text: str, fabric: str | None) -> _Asked:
+    check_type("cluster", text, str, "a string such as 'h100:8x64'", ClusterError)
+    check_type(
+        "fabric", fabric, (str, type(None)), "a name such as 'roce', a YAML file, or None", ClusterError
+    )
     match = _STRING.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if match is None:
         raise ClusterError(f"cannot read cluster {text[:80]!r}; {_GRAMMAR}")
@@ -235,7 +241,7 @@ def _switched_cluster(asked: _Asked, switch: Switch, network: Fabric) -> _Built:
         block_devices=size * chip.devices_per_chip,
         fabric_note=note,
         uses_fabric=count > 1,
-        warnings=(*asked.notes, *mesh_notes, *notes),
+        warnings=(*asked.notes, *_part_of_a_domain(chip, switch, size, count), *mesh_notes, *notes),
     )
 
 
@@ -250,6 +256,19 @@ def _scale_up_rate(chip: Chip, switch: Switch, size: int) -> tuple[float, tuple[
         f"(k - 1) x {pair.text}, so plans with groups smaller than {size} are priced too fast"
     )
     return rate / chip.devices_per_chip, (note,)
+
+
+def _part_of_a_domain(chip: Chip, switch: Switch, size: int, count: int) -> tuple[str, ...]:
+    """A sentence where domains of the machine stay partly unused, which may be a slip of the pen."""
+    whole = switch.domain.count
+    if size == whole:
+        return ()
+    kind = switch.kind.split()[0].rstrip(",")
+    note = (
+        f"{chip.name}: an {kind} domain has {whole} chips and {size} of each are used; "
+        f"write {chip.name}:{whole}x{count} for whole domains"
+    )
+    return (note,)
 
 
 def _domain_too_large(chip: Chip, switch: Switch, size: int, count: int) -> str:

@@ -119,6 +119,36 @@ def test_a_mesh_without_a_switch_has_only_the_links_to_its_peers():
 
 
 @pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            "h100:7x8",
+            "h100: an NVLink domain has 8 chips and 7 of each are used; write h100:8x8 for whole domains",
+        ),
+        (
+            "h800:4",
+            "h800: an NVLink domain has 8 chips and 4 of each are used; write h800:8x1 for whole domains",
+        ),
+        (
+            "gb200:36x2",
+            "gb200: an NVLink domain has 72 chips and 36 of each are used; write gb200:72x2 for whole domains",
+        ),
+        (
+            "mi300x:4x3",
+            "mi300x: an xGMI domain has 8 chips and 4 of each are used; write mi300x:8x3 for whole domains",
+        ),
+    ],
+)
+def test_a_part_of_a_domain_is_said(text, warning):
+    assert [w for w in parse_cluster(text).warnings if "domain has" in w] == [warning]
+
+
+@pytest.mark.parametrize("text", ["h100:8x8", "h100:8", "gb200:72x2", "mi300x:8x3", "v5e:2x2"])
+def test_whole_domains_need_no_word(text):
+    assert not [w for w in parse_cluster(text).warnings if "domain has" in w]
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("H100:8x4", "h100:8x4"),
@@ -201,6 +231,8 @@ GRAMMAR = "write chip:shape[*slices][@fabric], like v5p:16x20x28, v5e:16x16*4 or
                 "use a count with factors that fit"
             ),
         ),
+        (5, ClusterError, "cluster is 5; give a string such as 'h100:8x64'"),
+        (None, ClusterError, "cluster is None; give a string such as 'h100:8x64'"),
         (
             "h100:8x4096@roce",
             ClusterError,
@@ -254,6 +286,19 @@ def test_fabric_by_keyword_or_in_the_string_but_not_both_ways():
     assert parse_cluster("h100:8x4@efa400", fabric="efa400").name == "h100:8x4@efa400"
     with pytest.raises(ClusterError, match="names fabric roce, and ib400 is given too; keep one"):
         parse_cluster("h100:8x4@roce", fabric="ib400")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "message"),
+    [
+        ("", "unknown fabric ''; known: amd400, dcn, "),
+        (5, "fabric is 5; give a name such as 'roce', a YAML file, or None"),
+    ],
+)
+def test_a_fabric_that_is_no_name_is_refused(fabric, message):
+    with pytest.raises(InputError) as caught:
+        parse_cluster("h100:8x4", fabric=fabric)
+    assert str(caught.value).startswith(message)
 
 
 def test_price_is_per_chip_not_per_device():
