@@ -21,7 +21,7 @@ from meshwright.costmodel.placement import (
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import COMM_CLASSES, Setting
 from meshwright.costmodel.stages import StageTable
-from meshwright.hardware.errors import LayoutError
+from meshwright.hardware.errors import LayoutError, check_type
 
 Array = NDArray[Any]
 
@@ -106,6 +106,7 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
 
     Raises:
         LayoutError: the layout breaks a rule of the model, the batch or the network.
+        InputError: no Setting, or no Layout.
     """
     layout = complete(setting, layout)
     counts, stages = stage_counts(setting, [layout])
@@ -136,6 +137,8 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
 
 def complete(setting: Setting, layout: Layout) -> Layout:
     """The layout with stages and placement written out, checked against every rule."""
+    check_type("setting", setting, Setting, "what resolve(model, cluster, training) returns")
+    check_type("layout", layout, Layout, "a Layout, or parse_layout('tp=8,pp=4')")
     layout = with_stages(layout, setting.model.layers, chunk_unit(setting, layout.vpp))
     check_layout(setting, layout)
     levels = setting.cluster.levels

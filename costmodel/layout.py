@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from meshwright.hardware.errors import LayoutError, UnknownNameError
+from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
@@ -22,6 +22,16 @@ Placement = tuple[tuple[tuple[str, int], ...], ...]
 
 _MAX_DEGREE = 2**24
 _DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
+_OTHERS: tuple[tuple[str, Any, str], ...] = (
+    ("sequences", int | None, "a whole number of sequences, or None for the batch as asked"),
+    ("layers_per_stage", tuple, "a tuple with the layers of each stage, such as (16, 16)"),
+    ("policies", tuple, "a tuple with one policy, such as ('full',), or one per layer kind"),
+    (
+        "placement",
+        tuple,
+        "per network level a tuple of pairs, such as ((('tp', 8),), ()), or () to leave it open",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -62,16 +72,7 @@ class Layout:
     placement: Placement = ()
 
     def __post_init__(self) -> None:
-        for name in _DEGREES:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
-                raise LayoutError(f"{name}={value!r} is not a degree; give a whole number of 1 or more")
-        _one_of("zero", self.zero, (0, 1, 2, 3))
-        _one_of("cp_kind", self.cp_kind, CP_KINDS)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("offload", self.offload, OFFLOADS)
-        for policy in self.policies:
-            _one_of("recompute", policy, POLICIES)
+        _check_values(self)
         if self.zero == 0 and self.dp_shard > 1:
             raise LayoutError(
                 f"zero=0 shards nothing but dp_shard={self.dp_shard}; use dp_replicate={self.dp_shard} or zero>=1"
@@ -134,6 +135,7 @@ class Layout:
         Raises:
             LayoutError: a key that is not an attribute, or a value that is not legal.
         """
+        check_type("layout", data, Mapping, "a mapping as `to_dict` makes it", LayoutError)
         known = {f.name for f in fields(cls)}
         for key in data:
             if key not in known:
@@ -152,9 +154,34 @@ class Layout:
         return cls(**values)
 
 
+def _check_values(layout: Layout) -> None:
+    """Raises LayoutError where a field cannot hold its value, whatever the other fields say."""
+    for name in _DEGREES:
+        value = getattr(layout, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
+            raise LayoutError(f"{name}={shown(value)} is not a degree; give a whole number of 1 or more")
+    _one_of("zero", layout.zero, (0, 1, 2, 3))
+    _one_of("cp_kind", layout.cp_kind, CP_KINDS)
+    _one_of("sp", layout.sp, (False, True))
+    _one_of("schedule", layout.schedule, SCHEDULES)
+    _one_of("offload", layout.offload, OFFLOADS)
+    for name, kinds, taken in _OTHERS:
+        check_type(name, getattr(layout, name), kinds, taken, LayoutError)
+    for policy in layout.policies or (None,):
+        _one_of("recompute", policy, POLICIES)
+    for layers in layout.layers_per_stage:
+        check_type("an entry of layers_per_stage", layers, int, "a whole number of layers", LayoutError)
+    for level in layout.placement:
+        pairs = isinstance(level, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in level)
+        if not (pairs and all(isinstance(d, str) and isinstance(f, int) for d, f in level)):
+            raise LayoutError(
+                f"an entry of placement is {shown(level)}; give a tuple of pairs such as (('tp', 8),)"
+            )
+
+
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    if value not in known:
-        raise LayoutError(f"{name}={value!r} is not one of {', '.join(map(str, known))}")
+    if not any(type(value) is type(k) and value == k for k in known):  # True is no ZeRO level
+        raise LayoutError(f"{name}={shown(value)} is not one of {', '.join(map(str, known))}")
 
 
 def parse_layout(text: str) -> Layout:
@@ -167,6 +194,7 @@ def parse_layout(text: str) -> Layout:
     Raises:
         LayoutError, UnknownNameError: what does not read, and how to write it.
     """
+    check_type("layout", text, str, "a string such as 'tp=8,pp=4'", LayoutError)
     pairs = _pairs(text)
     values: dict[str, Any] = {}
     known = {
@@ -201,7 +229,7 @@ def parse_layout(text: str) -> Layout:
 def _pairs(text: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*([\w/+]+)\s*", part)
+        match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*([\w/+.-]+)\s*", part)
         if match is None:
             raise LayoutError(
                 f"cannot read {part.strip()[:40]!r} in the layout; write name=value, like tp=8,pp=4"
@@ -219,8 +247,9 @@ def _value(name: str, word: str) -> Any:
         return word.lower() == "true"
     if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
         return word
-    if not re.fullmatch(r"\d{1,9}", word):
-        raise LayoutError(f"{name}={word} is not a whole number; write {name}=8")
+    if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
+        rule = "has more than 9 digits" if word.isdigit() and word.isascii() else "is not a whole number"
+        raise LayoutError(f"{name}={word[:40]} {rule}; write {name}=8")
     return int(word)
 
 

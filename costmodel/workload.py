@@ -4,12 +4,12 @@ Batch strings: `4Mi` counts tokens, `1024seq` counts sequences, `4Mi~5%` lets th
 5% either way.
 """
 
-import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
-from meshwright.hardware.errors import WorkloadError
+from meshwright.hardware.errors import WorkloadError, check_type, shown
 
 Optimizer = Literal["adamw", "adamw8bit", "sgd"]
 ComputeDtype = Literal["bf16", "fp8"]
@@ -57,17 +57,10 @@ class Training:
                 f"a batch of {self.global_batch_tokens} tokens is not a whole number of sequences of "
                 f"{self.seq_len}; the nearest {nearest} tokens"
             )
-        if not (math.isfinite(self.batch_tolerance) and 0 <= self.batch_tolerance <= 0.5):
-            raise WorkloadError(f"batch tolerance {self.batch_tolerance:g} is outside 0 to 0.5 (0% to 50%)")
-        if not (math.isfinite(self.moe_imbalance) and 1 <= self.moe_imbalance <= 100):
-            raise WorkloadError(
-                f"moe_imbalance {self.moe_imbalance:g} is outside 1 to 100 (fullest over mean)"
-            )
-        if self.optimizer not in OPTIMIZER_STATE_BYTES:
-            known = ", ".join(OPTIMIZER_STATE_BYTES)
-            raise WorkloadError(f"unknown optimizer {self.optimizer!r}; known: {known}")
-        if self.compute_dtype not in ("bf16", "fp8"):
-            raise WorkloadError(f"unknown compute dtype {self.compute_dtype!r}; known: bf16, fp8")
+        _share("batch tolerance", self.batch_tolerance, 0, 0.5, "0% to 50%")
+        _share("moe_imbalance", self.moe_imbalance, 1, 100, "fullest over mean")
+        _one_of("optimizer", self.optimizer, tuple(OPTIMIZER_STATE_BYTES))
+        _one_of("compute dtype", self.compute_dtype, ("bf16", "fp8"))
         if self.total_tokens is not None:
             _whole("total tokens", self.total_tokens, 2**60)
 
@@ -85,9 +78,20 @@ class Training:
 
 def _whole(what: str, value: int, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise WorkloadError(f"{what} must be a whole number, not {value!r}")
+        raise WorkloadError(f"{what} must be a whole number, not {shown(value)}")
     if not 1 <= value <= most:
-        raise WorkloadError(f"{what} is {value}; give a number from 1 to {most}")
+        raise WorkloadError(f"{what} is {shown(value)}; give a number from 1 to {most}")
+
+
+def _share(what: str, value: float, least: float, most: float, meaning: str) -> None:
+    check_type(what, value, (int, float), f"a number from {least} to {most} ({meaning})", WorkloadError)
+    if not least <= value <= most:  # also where it is no number
+        raise WorkloadError(f"{what} {shown(value)} is outside {least} to {most} ({meaning})")
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise WorkloadError(f"unknown {what} {shown(value)}; known: {', '.join(known)}")
 
 
 def parse_batch(text: str, seq_len: int) -> tuple[int, float]:
@@ -96,13 +100,14 @@ def parse_batch(text: str, seq_len: int) -> tuple[int, float]:
     Raises:
         WorkloadError: anything else.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|M|G|seq)?(?:~(\d+(?:\.\d+)?)%)?", text.strip())
+    written = "tokens like 4Mi or 4194304, sequences like 1024seq, and a tolerance like 4Mi~5%"
+    check_type("batch", text, str, written, WorkloadError)
+    match = re.fullmatch(
+        r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|k|M|G|seq)?(?:~(\d+(?:\.\d+)?)%)?", text.strip(), re.ASCII
+    )
     if match is None or len(text) > 40:
-        raise WorkloadError(
-            f"cannot read batch {text[:40]!r}; write tokens like 4Mi or 4194304, sequences like 1024seq, "
-            "and a tolerance like 4Mi~5%"
-        )
-    number, suffix, tolerance = float(match[1]), match[2] or "", float(match[3] or 0) / 100
+        raise WorkloadError(f"cannot read batch {text[:40]!r}; write {written}")
+    number, suffix, tolerance = Decimal(match[1]), match[2] or "", float(match[3] or 0) / 100
     if suffix == "seq":
         _whole("seq_len", seq_len, 2**24)
         number, suffix = number * seq_len, ""

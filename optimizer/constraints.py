@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, SCHEDULES
 from meshwright.costmodel.rows import Rows
-from meshwright.hardware.errors import LayoutError, UnknownNameError
+from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 Bools = NDArray[np.bool_]
 
@@ -32,7 +32,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 _COMPARE = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
-_ITEM = re.compile(r"\s*([a-z_]+)\s*(?:(<=|>=|==|!=|<|>)\s*([\w+]+)|in\s*\{([\w+\s,]*)\})\s*")
+_ITEM = re.compile(r"\s*([a-z_]+)\s*(?:(<=|>=|==|!=|<|>)\s*([\w+.-]+)|in\s*\{([\w+.\s,-]*)\})\s*")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,13 @@ def parse_constraints(text: str | None) -> tuple[Constraint, ...]:
     Raises:
         LayoutError, UnknownNameError: what does not read, and how to write it.
     """
+    check_type(
+        "constraints",
+        text,
+        (str, type(None)),
+        "a string such as 'tp<=8, pp in {1,2,4}', or None",
+        LayoutError,
+    )
     out = []
     for item in _items(text or ""):
         match = _ITEM.fullmatch(item)
@@ -100,15 +107,18 @@ def _items(text: str) -> list[str]:
 
 
 def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Constraint:
+    here = f"constraint {shown(text)}"
     if name in NUMBERS:
         for value in values:
-            if not re.fullmatch(r"\d{1,9}", value):
-                raise LayoutError(f"constraint {text!r}: {name} is a number, {value!r} is not")
+            if not re.fullmatch(r"\d{1,9}", value, re.ASCII):
+                raise LayoutError(
+                    f"{here}: {name} is a whole number of at most 9 digits, {shown(value)} is not"
+                )
             if name == "zero" and int(value) > 3:
-                raise LayoutError(f"constraint {text!r}: zero is 0 to 3, not {value}")
+                raise LayoutError(f"{here}: zero is 0 to 3, not {value}")
     elif name in WORDS:
         if compare not in ("==", "!=", "in"):
-            raise LayoutError(f"constraint {text!r}: {name} is a word; compare it with ==, != or in {{..}}")
+            raise LayoutError(f"{here}: {name} is a word; compare it with ==, != or in {{..}}")
         for value in values:
             if value not in WORDS[name]:
                 raise UnknownNameError(f"value of {name}", value, WORDS[name])

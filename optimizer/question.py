@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import metadata
 from math import prod
@@ -16,10 +17,25 @@ from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster, parse_cluster
+from meshwright.hardware.errors import check_type
 from meshwright.optimizer.plan import Idle, Priced
 from meshwright.optimizer.run_cost import run_of
 
 ModelSource = ModelSpec | str | PathLike[str] | Mapping[str, Any]
+
+# What `resolve` takes, in the order of its arguments: types, and how they are told.
+_TAKEN: dict[str, tuple[Any, str]] = {
+    "model": (
+        (ModelSpec, str, PathLike, Mapping),
+        "a built-in name, the path of a config.json or its folder, its content as a dict, or a ModelSpec",
+    ),
+    "cluster": ((Cluster, str), "a string such as 'h100:8x64', or a Cluster"),
+    "training": (Training, "a Training(global_batch_tokens=..., seq_len=...)"),
+    "efficiency": (str, "'default', 'ideal', 'mfu=0.4' or the path of a YAML file"),
+    "overlap": (str, "'calibrated', 'full' or 'none'"),
+    "comm_streams": (str, "'shared' or 'independent'"),
+    "framework": (str, "'jax' or 'megatron'"),
+}
 
 # 90th percentile of error of the prototype whose fitted rates `default` carries, with models left out
 # (1,077 published runs); other efficiency files and unfitted chips have no measurement of their own.
@@ -38,7 +54,14 @@ def resolve(
     comm_streams: Streams = "shared",
     framework: str = "jax",
 ) -> Setting:
-    """Names to a Setting; see `recommend` for the arguments."""
+    """Names to a Setting; see `recommend` for the arguments.
+
+    Raises:
+        InputError: an argument of a type that is not taken, or a name that is not known.
+    """
+    given = (model, cluster, training, efficiency, overlap, comm_streams, framework)
+    for value, (what, (kinds, taken)) in zip(given, _TAKEN.items(), strict=True):
+        check_type(what, value, kinds, taken)
     spec = model if isinstance(model, ModelSpec) else load_model(model)
     machine = parse_cluster(cluster) if isinstance(cluster, str) else cluster
     return setting(
@@ -102,10 +125,10 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
     longest = given.model.max_seq_len
     if longest is not None and given.training.seq_len > longest:
         out.append(f"seq_len {given.training.seq_len} is more than the {longest} the model was published for")
-    full = max(stage_bytes) / given.cluster.chip.memory_bytes
+    full = max(stage_bytes) / given.capacity_bytes  # as the page shows it
     if _NEARLY_FULL < full <= 1:
         out.append(
-            f"the heaviest stage fills {full:.0%} of the device; above 90% allocators retry and slow down"
+            f"the heaviest stage fills {full:.0%} of the usable memory; above 90% allocators retry and slow down"
         )
     return tuple(dict.fromkeys(out))
 
@@ -146,7 +169,11 @@ def provenance_of(given: Setting) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("meshwright", "numpy", "ortools")}
+    """Of what decides the numbers; the solver's only where it is installed, an estimate needs none."""
+    found = {name: metadata.version(name) for name in ("meshwright", "numpy")}
+    with suppress(metadata.PackageNotFoundError):
+        found["ortools"] = metadata.version("ortools")
+    return found
 
 
 def _spec(model: ModelSpec) -> dict[str, Any]:
