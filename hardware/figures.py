@@ -7,7 +7,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from meshwright.hardware import units
-from meshwright.hardware.errors import InputError, UnitError
+from meshwright.hardware.errors import InputError, UnitError, shown
+from meshwright.hardware.files import read_text
 
 DATA = Path(__file__).parent / "data"
 Confidence = Literal["vendor", "secondary", "derived"]
@@ -135,12 +136,14 @@ def load_yaml(path: Path, model: type[Model]) -> Model:
 
     Errors: InputError naming the file, the field and the reason, on one line.
     """
+    needed = ", ".join(name for name, field in model.model_fields.items() if field.is_required())
+    text = read_text(path, f"a YAML file with {needed}")
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raw = yaml.load(text, _NoDuplicates)
+    except (yaml.YAMLError, RecursionError, TypeError) as error:
         raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(raw, dict):
+        raise InputError(f"{path} holds {shown(raw)} where a mapping with {needed} is needed")
     try:
         return model.model_validate(raw)
     except ValidationError as error:
