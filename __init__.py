@@ -24,12 +24,13 @@ _HOMES = {
     "Undecided": "optimizer.plan",
     "estimate": "costmodel.estimate",
     "load_model": "costmodel.readers",
-    "load_plan": "optimizer.plan",
+    "load_plan": "optimizer.files",
+    "load_priced": "optimizer.files",
     "parse_cluster": "hardware.cluster",
     "parse_layout": "costmodel.layout",
     "recommend": "optimizer.recommend",
     "resolve": "optimizer.question",
-    "save_plan": "optimizer.plan",
+    "save_plan": "optimizer.files",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605

@@ -10,6 +10,7 @@ to the exit code.
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -72,7 +73,18 @@ def _read(words: list[str]) -> argparse.Namespace:
             commands.complain(complaint)
         if not name.startswith("-") and name not in subparsers.choices:
             raise UnknownNameError("command", name, subparsers.choices)
-    return parser.parse_args(words)
+    return parser.parse_args(_negative_values(words))
+
+
+def _negative_values(words: list[str]) -> list[str]:
+    """`--batch -1Mi` as `--batch=-1Mi`: argparse would take the value for an option and say that it is missing."""
+    joined: list[str] = []
+    for word in words:
+        if re.match(r"-\.?\d", word) and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _add_extensions(subparsers: Any) -> list[str]:
@@ -145,8 +157,10 @@ def _add_catalogues(subparsers: Any) -> None:
     clusters = _command(
         subparsers, "clusters", commands.clusters, "how clusters are written; reference systems; fabrics"
     )
-    models = _command(subparsers, "models", commands.models, "the built-in models")
-    models.add_argument("names", nargs="*", metavar="PART", help="only names that hold one of these")
+    models = _command(subparsers, "models", commands.models, "the built-in models, or all facts of one")
+    models.add_argument(
+        "names", nargs="*", metavar="MODEL", help="a name, a part of names, a config.json or its folder"
+    )
     for parser in (chips, clusters, models):
         parser.add_argument("--sources", action="store_true", help="where each figure comes from")
         _json(parser)
@@ -265,7 +279,7 @@ def _number(option: str) -> Callable[[str], float]:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InputError(f"{option}: {text[:40]!r} is not a number")
+            raise InputError(f"{option}: {text[:40]!r} is not a finite number")
         return value
 
     return read

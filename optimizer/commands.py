@@ -4,12 +4,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
-    from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
+    from meshwright.optimizer.plan import Infeasible, Priced, Undecided
+    from meshwright.optimizer.report.page import Block
 
 
 class Clock:
@@ -32,56 +33,79 @@ class Clock:
 def recommend(args: argparse.Namespace) -> int:
     """Search, print, write."""
     clock = Clock()
-    from meshwright.optimizer.plan import Infeasible, Undecided, check_output
     from meshwright.optimizer.recommend import recommend_in
     from meshwright.optimizer.solve import SolveOptions
 
-    clock.lap("imports")
-    if args.output is not None:
-        check_output(args.output)
-    given = _setting(args)
     options = SolveOptions(args.runner_ups, args.work_limit, args.seed)
-    clock.lap("reading")
-    try:
-        plan = recommend_in(given, ",".join(args.constraint) or None, options)
-    except Infeasible as error:
-        return _infeasible(args, error)
-    except Undecided as error:
-        return _undecided(args, error)
-    clock.lap("search")
-    _answer(args, plan)
-    clock.lap("report")
-    if args.timings:
-        clock.show()
-    return 0
+    constraints = ",".join(args.constraint) or None
+    return _answer(args, clock, "search", lambda given: recommend_in(given, constraints, options))
 
 
 def estimate(args: argparse.Namespace) -> int:
     """Price the user's own layout."""
     clock = Clock()
     from meshwright.costmodel.layout import parse_layout
-    from meshwright.optimizer.plan import check_output
     from meshwright.optimizer.question import price
+
+    layout = parse_layout(args.layout)
+    return _answer(args, clock, "estimate", lambda given: price(given, layout))
+
+
+def _answer(args: argparse.Namespace, clock: Clock, phase: str, ask: "Callable[[Setting], Priced]") -> int:
+    """From the question to the exit code: read, ask, write, print. No plan is an answer too."""
+    from meshwright.optimizer.files import check_output, save_plan, to_json
+    from meshwright.optimizer.plan import Infeasible, Undecided
+    from meshwright.optimizer.report.page import emit
 
     clock.lap("imports")
     if args.output is not None:
         check_output(args.output)
-    layout = parse_layout(args.layout)
     given = _setting(args)
     clock.lap("reading")
-    priced = price(given, layout)
-    clock.lap("estimate")
-    _answer(args, priced)
+    answer: Priced | Infeasible | Undecided
+    try:
+        answer = ask(given)
+    except (Infeasible, Undecided) as no_plan:
+        answer = no_plan
+    clock.lap(phase)
+    if args.output is not None:  # first: a reader that leaves early must not cost the file
+        save_plan(answer, args.output)
+    if args.json:
+        emit(to_json(answer))
+    elif blocks := _page(answer, args.output):
+        _show(blocks)
     clock.lap("report")
     if args.timings:
         clock.show()
-    return 0
+    if not isinstance(answer, Exception):
+        return 0
+    complain(answer)
+    return answer.exit_code
+
+
+def _page(answer: "Priced | Infeasible | Undecided", output: str | None) -> "list[Block]":
+    """What the terminal shows of an answer."""
+    from meshwright.optimizer.plan import Infeasible, Undecided
+    from meshwright.optimizer.report import answer as pages
+    from meshwright.optimizer.report.page import faint
+    from meshwright.optimizer.report.proof import infeasible
+
+    blocks: list[Block] = []
+    if isinstance(answer, Infeasible):
+        blocks += infeasible(answer)
+    elif not isinstance(answer, Undecided):
+        blocks += pages.answer(answer)
+    elif answer.best is not None:
+        blocks += pages.answer(answer.best)
+    if output is not None:
+        blocks.append(faint(f"\nwritten to {output}"))
+    return blocks
 
 
 def compare(args: argparse.Namespace) -> int:
     """Two files side by side."""
     from meshwright.optimizer.compare import compare as line_up
-    from meshwright.optimizer.plan import load_priced
+    from meshwright.optimizer.files import load_priced
 
     made = line_up(load_priced(args.a), load_priced(args.b))
     if args.json:
@@ -118,16 +142,13 @@ def clusters(args: argparse.Namespace) -> int:
 
 
 def models(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.readers import model_names
-    from meshwright.hardware.errors import UnknownNameError
     from meshwright.optimizer.report import catalog
 
-    known = model_names()
-    chosen = [name for name in known if not args.names or any(part.lower() in name for part in args.names)]
-    if not chosen:
-        raise UnknownNameError("model", args.names[0], known)
+    chosen = catalog.models_called(args.names)
     if args.json:
         _print_json(catalog.models_data(chosen))
+    elif len(chosen) == 1:
+        _show(catalog.model_page(chosen[0]))
     else:
         _show(catalog.models_page(chosen, args.sources))
     return 0
@@ -158,56 +179,6 @@ def _setting(args: argparse.Namespace) -> "Setting":
     )  # fmt: skip
 
 
-def _answer(args: argparse.Namespace, plan: "Priced") -> None:
-    """Write the file first: a reader that leaves early must not cost it."""
-    from meshwright.optimizer.plan import save_plan
-
-    if args.output is not None:
-        save_plan(plan, args.output)
-    if args.json:
-        _print_json(plan.to_dict())
-        return
-    from meshwright.optimizer.report.answer import answer
-    from meshwright.optimizer.report.page import faint
-
-    blocks = list(answer(plan))
-    if args.output is not None:
-        blocks.append(faint(f"\nwritten to {args.output}"))
-    _show(blocks)
-
-
-def _infeasible(args: argparse.Namespace, error: "Infeasible") -> int:
-    """A proven no is an answer: the reason on stderr, the closest miss and the funnel on stdout."""
-    if args.json:
-        layout = None if error.layout is None else error.layout.to_dict()
-        _print_json(
-            {
-                "status": "INFEASIBLE",
-                "reason": error.reason,
-                "short_bytes": error.short_bytes,
-                "layout": layout,
-                "removed": error.removed,
-            }
-        )
-    else:
-        from meshwright.optimizer.report.proof import infeasible
-
-        _show(infeasible(error))
-    complain(error)
-    return error.exit_code
-
-
-def _undecided(args: argparse.Namespace, error: "Undecided") -> int:
-    """What was found so far, if anything, and that it is not proven."""
-    best: Plan | None = error.best
-    if best is not None:
-        _answer(args, best)
-    elif args.json:
-        _print_json({"status": "UNKNOWN", "reason": str(error)})
-    complain(error)
-    return error.exit_code
-
-
 def complain(error: object) -> None:
     """One line on stderr, whatever the message holds."""
     text = " ".join(str(error).split())
@@ -221,7 +192,7 @@ def _print_json(data: dict[str, Any]) -> None:
     emit(json.dumps(data, sort_keys=True, indent=2) + "\n")
 
 
-def _show(blocks: "Sequence[Any] | Any") -> None:
+def _show(blocks: "Iterable[Block]") -> None:
     from meshwright.optimizer.report.page import show
 
     show(blocks)

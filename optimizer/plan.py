@@ -1,15 +1,10 @@
 """The answers: a proven plan, a proven no, or a search cut short."""
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import prod
 from operator import index
-from pathlib import Path
 from typing import Any, Self
-
-import yaml
 
 from meshwright.costmodel.estimate import PARTS, StepEstimate, digits
 from meshwright.costmodel.layout import DIMENSIONS, Layout
@@ -17,7 +12,6 @@ from meshwright.hardware.errors import InputError, MeshwrightError
 from meshwright.hardware.units import human_bytes
 
 SCHEMA_VERSION = 1
-_MAX_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -206,88 +200,6 @@ class Plan(Priced):
         }
 
 
-def to_json(plan: Priced) -> str:
-    return json.dumps(plan.to_dict(), sort_keys=True, indent=2) + "\n"
-
-
-def save_plan(plan: Priced, path: str | Path) -> None:
-    """Write YAML, or JSON where the name ends in .json; a reader never sees half a file.
-
-    Raises:
-        InputError: the path cannot be written.
-    """
-    path = check_output(path)
-    if path.suffix == ".json":
-        text = to_json(plan)
-    else:
-        text = yaml.safe_dump(plan.to_dict(), sort_keys=True, default_flow_style=None, width=110)
-    part = path.with_name(f".{path.name[:80]}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-
-def check_output(path: str | Path) -> Path:
-    """Where a plan would be written, links followed.
-
-    Raises:
-        InputError: it is no place for a file. Asked before a search, so that no answer is lost.
-    """
-    try:
-        real = Path(os.path.realpath(path))
-        if not real.parent.is_dir():
-            raise InputError(f"cannot write {path}: no folder {real.parent}; make it first")
-        if real.exists() and not real.is_file():  # a rename would put a file in a device's place
-            raise InputError(f"cannot write {path}: it is not a regular file; give the name of one")
-    except (OSError, ValueError) as error:  # too long a name, a null byte
-        reason = getattr(error, "strerror", None) or "not a path"
-        raise InputError(f"cannot write {str(path)[:80]!r}: {reason}") from None
-    return real
-
-
-def load_plan(path: str | Path) -> Plan:
-    """Read the plan that `save_plan` wrote.
-
-    Raises:
-        InputError: not a plan file.
-    """
-    return Plan.from_dict(_read(path))
-
-
-def load_priced(path: str | Path) -> Priced:
-    """Read a plan or an estimate, whichever the file holds.
-
-    Raises:
-        InputError: neither.
-    """
-    data = _read(path)
-    return (Plan if "certificate" in data else Priced).from_dict(data)
-
-
-def _read(path: str | Path) -> dict[str, Any]:
-    path = Path(path)
-    try:
-        with path.open("rb") as file:  # not read_text: it may be a pipe, or never end
-            raw = file.read(_MAX_BYTES + 1)
-        if len(raw) > _MAX_BYTES:
-            raise InputError(f"{path} is larger than {_MAX_BYTES:,} bytes; no plan is")
-        text = raw.decode("utf-8")
-        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot read plan {path}: not UTF-8 text (byte {error.start})") from None
-    except RecursionError:
-        raise InputError(f"cannot read plan {path}: it is nested too deeply") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        line = getattr(error, "strerror", None) or " ".join(str(error).split())[:160]
-        raise InputError(f"cannot read plan {path}: {line}") from None
-    if not isinstance(data, dict) or "schema_version" not in data:
-        raise InputError(f"{path} is not a plan file; write one with `meshwright recommend ... -o plan.yaml`")
-    return data
-
-
 class Infeasible(MeshwrightError):
     """Proven: no layout of the space obeys all rules and fits.
 
@@ -307,6 +219,17 @@ class Infeasible(MeshwrightError):
         short = f" Closest miss: {human_bytes(short_bytes)} short per device." if short_bytes else ""
         super().__init__(f"no layout fits: {reason}{short}")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, as the files and `--json` hold them."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "status": "INFEASIBLE",
+            "reason": self.reason,
+            "short_bytes": None if self.short_bytes is None else digits(self.short_bytes),
+            "layout": None if self.layout is None else self.layout.to_dict(),
+            "removed": self.removed,
+        }
+
 
 class Undecided(MeshwrightError):
     """The work limit ended the search before a proof; `best` holds the plan so far, if there is one."""
@@ -316,6 +239,12 @@ class Undecided(MeshwrightError):
     def __init__(self, reason: str, best: Plan | None) -> None:
         self.best = best
         super().__init__(reason)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: the plan so far where there is one."""
+        if self.best is not None:
+            return self.best.to_dict()
+        return {"schema_version": SCHEMA_VERSION, "status": "UNKNOWN", "reason": str(self)}
 
 
 class ModelDriftError(MeshwrightError):

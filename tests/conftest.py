@@ -3,5 +3,5 @@
 import sys
 from pathlib import Path
 
-for folder in ("costmodel", "optimizer"):
+for folder in ("cli", "costmodel", "optimizer"):
     sys.path.insert(0, str(Path(__file__).parent / folder))

@@ -1,8 +1,10 @@
 """What is installed, what importing it costs, and that the documents are about this code."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from operator import attrgetter
 from pathlib import Path
 
 import meshwright as mw
@@ -47,6 +49,19 @@ def test_importing_the_face_loads_nothing_heavy() -> None:
 def test_every_name_of_the_face_is_there() -> None:
     for name in mw.__all__:
         assert getattr(mw, name) is not None
+
+
+def test_every_name_that_the_pages_mention_is_there() -> None:
+    pages = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    }
+    named = {name for text in pages.values() for name in re.findall(r"\bmw\.(\w+(?:\.\w+)*)", text)}
+    for name in named:
+        assert name.split(".")[0] in mw.__all__, name
+        attrgetter(name)(mw)  # raises where a name is missing
+    asked = set(re.findall(r"\bmw\.(\w+)", pages["json.md"]))
+    assert {"Plan", "load_plan", "load_priced", "save_plan"} <= asked
 
 
 def test_no_file_is_long() -> None:

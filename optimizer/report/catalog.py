@@ -1,6 +1,7 @@
 """The pages for what is known: chips, clusters and fabrics, models. `*_data` is the same as plain JSON types."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from meshwright.hardware.catalog import fabrics, known_clusters
@@ -9,7 +10,7 @@ from meshwright.hardware.fabric import load_fabric
 from meshwright.hardware.figures import Figure, Strict
 from meshwright.hardware.units import human_rate
 from meshwright.optimizer.report import words
-from meshwright.optimizer.report.page import Block, faint, headline, line, table, title
+from meshwright.optimizer.report.page import Block, bullet, faint, headline, line, table, title
 
 
 def chips_data(names: Sequence[str]) -> dict[str, Any]:
@@ -120,29 +121,101 @@ def clusters_page(sources: bool) -> Iterator[Block]:
         yield faint("--sources adds where each comes from; --json prints all of it.")
 
 
+def models_called(words_: Sequence[str]) -> list[str]:
+    """For each word: the built-in model of that name, or all whose names hold it, or else a path to read."""
+    from meshwright.costmodel.readers import model_names
+
+    known = model_names()
+    found: dict[str, None] = dict.fromkeys([] if words_ else known)
+    for word in words_:
+        name = word.lower()
+        parts = [name] if name in known else [k for k in known if name in k]
+        found |= dict.fromkeys(parts or [word])
+    return list(found)
+
+
 def models_data(names: Sequence[str]) -> dict[str, Any]:
-    """Built-in models by name."""
+    """Facts of models by name; a path stands under itself."""
+    return {name: _facts(name) for name in names}
+
+
+def _facts(name: str) -> dict[str, Any]:
     from meshwright.costmodel.readers import load_model, model_sources
 
-    found = {}
-    for name in names:
-        model = load_model(name)
-        found[name] = {
-            "model_type": model.model_type,
-            "params": model.params,
-            "active_params": model.active_params,
-            "layers": model.layers,
-            "hidden": model.hidden,
-            "vocab": model.vocab,
-            "max_seq_len": model.max_seq_len,
-            "source": model_sources()[name],
-        }
-    return found
+    model = load_model(name)
+    return {
+        "model_type": model.model_type,
+        "params": model.params,
+        "active_params": model.active_params,
+        "embedding_params": sum(w.params for w in model.embedding),
+        "head_params": sum(w.params for w in model.head),
+        "tied": model.tied,
+        "layers": model.layers,
+        "hidden": model.hidden,
+        "vocab": model.vocab,
+        "max_seq_len": model.max_seq_len,
+        "kinds": [
+            {
+                "name": kind.name,
+                "layers": layers,
+                "params": kind.params,
+                "active_params": kind.active_params,
+                **asdict(kind.attention),
+                **{f"ffn_{key}": value for key, value in asdict(kind.ffn).items()},
+            }
+            for kind, layers in zip(model.kinds, model.layers_by_kind, strict=True)
+        ],
+        "notes": list(model.notes),
+        "source": model_sources().get(name, name),
+    }
+
+
+def model_page(name: str) -> Iterator[Block]:
+    """Everything that is known of one model."""
+    m = _facts(name)
+    yield headline(f"{name}: {m['model_type']}, {words.size_of(m['params'])} parameters")
+    longest = "not stated" if m["max_seq_len"] is None else f"{m['max_seq_len']:,} tokens"
+    yield table(
+        [
+            ("parameters", f"{m['params']:,}", "each weight once"),
+            ("active", f"{m['active_params']:,}", "that one token meets"),
+            ("embedding", f"{m['embedding_params']:,}", "input side"),
+            (
+                "head",
+                f"{m['head_params']:,}",
+                "output side; " + ("tied to the embedding" if m["tied"] else "not tied"),
+            ),
+            ("vocabulary", f"{m['vocab']:,}", ""),
+            ("width", f"{m['hidden']:,}", ""),
+            ("sequence", longest, "published for"),
+        ],
+        "lrl",
+    )
+    yield title("Layers", f"{m['layers']:,}")
+    header = ("kind", "layers", "parameters", "active", "heads", "kv", "head dim", "window", "feed-forward")
+    yield table([_kind_row(kind) for kind in m["kinds"]], "lrrrrrrrl", header=header)
+    yield from (bullet(note) for note in m["notes"])
+    yield faint(f"source: {m['source']}")
+
+
+def _kind_row(kind: dict[str, Any]) -> tuple[str, ...]:
+    qk, v = kind["qk_head_dim"], kind["v_head_dim"]
+    ffn = f"{kind['ffn_width']:,}" if kind["ffn_width"] else ""
+    if kind["ffn_experts"]:
+        routed = f"{kind['ffn_top_k']} of {kind['ffn_experts']:,} experts of {kind['ffn_expert_width']:,}"
+        ffn = f"{routed}, {ffn} shared" if ffn else routed
+    return (
+        kind["name"], str(kind["layers"]), words.size_of(kind["params"]), words.size_of(kind["active_params"]),
+        str(kind["heads"]), str(kind["kv_heads"]), str(qk) if qk == v else f"{qk}/{v}",
+        "-" if kind["window"] is None else f"{kind['window']:,}", ffn,
+    )  # fmt: skip
 
 
 def models_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
     """One line per model."""
-    yield headline(f"{words.plural(len(names), 'built-in model')}; a config.json or its folder works too")
+    yield headline(
+        f"{words.plural(len(names), 'model')}; one name, or the path of a config.json, shows all of it"
+    )
     rows = [
         (
             name, words.size_of(m["params"]),

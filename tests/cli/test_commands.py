@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 import meshwright as mw
 from meshwright.hardware.errors import MissingExtraError
 from meshwright.optimizer.cli import main
-from meshwright.optimizer.plan import Priced, load_priced, to_json
+from meshwright.optimizer.files import load_priced, to_json
+from meshwright.optimizer.plan import Priced
 
 ASK = "tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096"
 RECOMMEND = f"recommend {ASK}"
@@ -160,6 +162,32 @@ def test_catalogues_as_json(capsys: Capture) -> None:
     assert {"cluster", "title", "source"} == known["clusters"][0].keys() and "ib400" in known["fabrics"]
     model = json_of(capsys, "models llama-3-8b")["llama-3-8b"]
     assert model["params"] == 8_030_261_248 and model["source"]
+    assert (
+        model["embedding_params"] + model["head_params"] + 32 * model["kinds"][0]["params"] == model["params"]
+    )
+    assert len(json_of(capsys, "models")) > len(json_of(capsys, "models llama")) > 10
+
+
+def test_a_config_of_the_user_as_json(capsys: Capture) -> None:
+    found = json_of(capsys, "models ./tiny.json")
+    tiny = mw.load_model("tiny.json")
+    assert list(found) == ["./tiny.json"]
+    (kind,) = found["./tiny.json"].pop("kinds")
+    assert (kind["name"], kind["layers"], kind["heads"], kind["kv_heads"]) == ("dense", 4, 8, 4)
+    assert found["./tiny.json"] == {
+        "model_type": "llama",
+        "params": tiny.params,
+        "active_params": tiny.params,
+        "embedding_params": 1024 * 256,
+        "head_params": 1024 * 256 + 256,
+        "tied": False,
+        "layers": 4,
+        "hidden": 256,
+        "vocab": 1024,
+        "max_seq_len": 8192,
+        "notes": [],
+        "source": "./tiny.json",
+    }
 
 
 def test_a_proven_no_ends_with_3(capsys: Capture) -> None:
@@ -176,6 +204,30 @@ def test_a_proven_no_ends_with_3(capsys: Capture) -> None:
     assert data["removed"]["no cut fits the device memory"] > 0
 
 
+@pytest.mark.parametrize("name", ["plan.yaml", "plan.json"])
+def test_a_no_takes_the_place_of_an_older_plan(capsys: Capture, folder: Path, name: str) -> None:
+    assert run(capsys, f"{RECOMMEND} -o {name}")[0] == 0
+    no = f"recommend huge.json --cluster h100:8x1 --batch 64Ki --seq 4096 -o {name}"
+    code, out, err = run(capsys, f"{no} --json")
+    assert code == 3 and err.startswith("meshwright: no layout fits: ")
+    written = (folder / name).read_text()
+    told = json.loads(out)
+    assert (json.loads(written) if name.endswith("json") else yaml.safe_load(written)) == told
+    assert told["schema_version"] == 1 and told["status"] == "INFEASIBLE"
+    for load in (mw.load_plan, mw.load_priced):
+        with pytest.raises(mw.InputError) as caught:
+            load(folder / name)
+        assert str(caught.value) == f"{folder / name} holds no plan but INFEASIBLE: {told['reason']}"
+    assert f"written to {name}" in run(capsys, no)[1]
+
+
+def test_a_proven_no_is_saved_by_the_library(folder: Path) -> None:
+    with pytest.raises(mw.Infeasible) as no:
+        mw.recommend("huge.json", "h100:8x1", mw.Training(64 * 1024, 4096))
+    mw.save_plan(no.value, folder / "no.json")
+    assert json.loads((folder / "no.json").read_text()) == no.value.to_dict()
+
+
 def test_constraints_that_leave_nothing_are_named(capsys: Capture) -> None:
     code, out, err = run(capsys, f"{RECOMMEND} --constraint tp==3")
     assert code == 3 and "'tp==3'" in err and "tp==3" in out
@@ -189,17 +241,13 @@ def test_an_undecided_search_ends_with_4(capsys: Capture, monkeypatch: Patch, fo
         raise mw.Undecided("the work limit left a gap of 1.00%; raise it", best)
 
     monkeypatch.setattr("meshwright.optimizer.recommend.recommend_in", cut_short)
-    code, out, err = run(capsys, f"{RECOMMEND} --json")
+    code, out, err = run(capsys, f"{RECOMMEND} --json -o plan.json")
     assert code == 4 and err == "meshwright: the work limit left a gap of 1.00%; raise it\n"
     assert out == to_json(best) if best else json.loads(out)["status"] == "UNKNOWN"
-
-
-def test_an_interrupt_ends_with_130(capsys: Capture, monkeypatch: Patch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("meshwright.optimizer.recommend.recommend_in", interrupted)
-    assert run(capsys, RECOMMEND) == (130, "", "meshwright: interrupted\n")
+    assert Path("plan.json").read_text() == out
+    code, page, again = run(capsys, RECOMMEND)
+    assert (code, again) == (4, err)
+    assert ("Step time" in page) == found and (page == "") == (not found)
 
 
 def test_timings_go_to_stderr_only(capsys: Capture) -> None:

@@ -94,6 +94,30 @@ def test_catalogues_load_no_solver(command: str) -> None:
     assert loaded & {"ortools", "pandas", "numpy"} == set()
 
 
+WITHOUT_SOLVER = """
+import sys
+from importlib import metadata
+installed = metadata.version
+def version(name):
+    if name == "ortools":
+        raise metadata.PackageNotFoundError(name)
+    return installed(name)
+metadata.version = version
+sys.modules["ortools"] = None
+from meshwright.optimizer.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_an_estimate_needs_no_solver() -> None:
+    words = ["estimate", *RECOMMEND[1:], "--layout", "dp=8,zero=1", "--json"]
+    bare = subprocess.run([sys.executable, "-c", WITHOUT_SOLVER, *words], capture_output=True, check=True)
+    without, whole = json.loads(bare.stdout), json.loads(run(words).stdout)
+    assert whole["provenance"]["versions"].pop("ortools")
+    assert set(whole["provenance"]["versions"]) == {"meshwright", "numpy"}
+    assert without == whole
+
+
 def test_the_installed_script_is_the_same_command() -> None:
     script = Path(sys.executable).with_name("meshwright")
     if not script.exists():

@@ -4,7 +4,8 @@ import pytest
 
 import meshwright as mw
 from meshwright.costmodel.layout import Layout
-from meshwright.optimizer.plan import Plan, to_json
+from meshwright.optimizer.files import to_json
+from meshwright.optimizer.plan import Plan
 from meshwright.optimizer.question import resolve
 from meshwright.optimizer.validate import device_stages, violations
 

@@ -1,0 +1,115 @@
+"""Answers as files: YAML, or JSON where the name ends in .json."""
+
+import json
+import os
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from meshwright.hardware.errors import InputError, check_type, shown
+from meshwright.hardware.files import read_text
+from meshwright.optimizer.plan import Plan, Priced
+
+Name = str | PathLike[str]
+_WANTED = "a file that `meshwright recommend -o` or `estimate -o` wrote"
+
+
+class Answer(Protocol):
+    """What can be written: a plan, an estimate, a proven no, or a search cut short."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def to_json(answer: Answer) -> str:
+    """The bytes that `--json` prints and a .json file holds."""
+    return json.dumps(answer.to_dict(), sort_keys=True, indent=2) + "\n"
+
+
+def save_plan(plan: Answer, path: Name) -> None:
+    """Write a plan, an estimate, or the exception that stands for no plan; a reader never sees half a file.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    if not callable(getattr(plan, "to_dict", None)):
+        raise InputError(f"plan is {shown(plan)}; give a Plan, what `recommend` returns")
+    real = check_output(path)
+    if real.suffix == ".json":
+        text = to_json(plan)
+    else:
+        text = yaml.safe_dump(plan.to_dict(), sort_keys=True, default_flow_style=None, width=110)
+    part = real.with_name(f".{real.name[:80]}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(real)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise InputError(f"cannot write {real}: {error.strerror}") from None
+
+
+def check_output(path: Name) -> Path:
+    """Where an answer would be written, links followed.
+
+    Raises:
+        InputError: it is no place for a file. Asked before a search, so that no answer is lost.
+    """
+    _check_name(path)
+    try:
+        real = Path(os.path.realpath(path))
+        if real.is_dir():
+            raise InputError(
+                f"cannot write {path}: it is a folder; name a file in it, like {Path(path) / 'plan.yaml'}"
+            )
+        if not real.parent.is_dir():
+            raise InputError(f"cannot write {path}: no folder {real.parent}; make it first")
+        if real.exists() and not real.is_file():  # a rename would put a file in a device's place
+            raise InputError(f"cannot write {path}: it is not a regular file; give the name of one")
+    except (OSError, ValueError) as error:  # too long a name, a null byte
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise InputError(f"cannot write {shown(str(path))}: {reason}") from None
+    return real
+
+
+def load_plan(path: Name) -> Plan:
+    """Read the plan that `save_plan` wrote.
+
+    Raises:
+        InputError: not a plan file.
+    """
+    return Plan.from_dict(_read(path))
+
+
+def load_priced(path: Name) -> Priced:
+    """Read a plan or an estimate, whichever the file holds.
+
+    Raises:
+        InputError: neither.
+    """
+    data = _read(path)
+    return (Plan if "certificate" in data else Priced).from_dict(data)
+
+
+def _read(path: Name) -> Mapping[str, Any]:
+    _check_name(path)
+    path = Path(path)
+    text = read_text(path, _WANTED)
+    try:
+        data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except RecursionError:
+        raise InputError(f"cannot read {path}: it is nested too deeply; give {_WANTED}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read {path}: {' '.join(str(error).split())[:160]}") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise InputError(f"{path} is not a plan file; give {_WANTED}")
+    if (status := data.get("status")) is not None:  # written where a search had no plan to give
+        raise InputError(f"{path} holds no plan but {status}: {data.get('reason')}")
+    return data
+
+
+def _check_name(path: Name) -> None:
+    check_type("path", path, (str, PathLike), "the name of a file")
+    if not os.fspath(path):
+        raise InputError("the name of a file is empty; give one like plan.yaml")
