@@ -79,8 +79,12 @@ def _layout(plan: Priced) -> Iterator[Block]:
     ]
     if layout.ep > 1:
         inside = f", {layout.etp} ways inside each" if layout.etp > 1 else ""
-        copies = f"{words.plural(layout.edp, 'rank')} hold the same experts{inside}"
-        rows.append(("ep", str(layout.ep), words.experts_sit_on(layout, levels), copies))
+        same = (
+            f"{layout.edp:,} ranks hold the same experts"
+            if layout.edp > 1
+            else "no other rank holds the same experts"
+        )
+        rows.append(("ep", str(layout.ep), words.experts_sit_on(layout, levels), same + inside))
     rows = [(name.ljust(_NAMES), *rest) for name, *rest in rows]
     yield table(rows, "lrll", header=("degree", "", "network level, inner to outer", ""))
     yield table(((name.ljust(_NAMES), text) for name, text in _knobs(plan)), "ll")
@@ -113,7 +117,8 @@ def _step(plan: Priced) -> Iterator[Block]:
     yield title("Step time", f"expected {expected}   lower {lower}   upper {upper}")
     chips = plan.inputs["cluster"]["chips"]
     yield line(
-        f"{words.percent(e.mfu)} MFU of the used devices, {e.tokens_per_s:,.0f} tokens/s, "
+        f"{words.percent(e.mfu)} MFU (of the {plan.inputs['training']['compute_dtype']} peak of the used devices), "
+        f"{e.tokens_per_s:,.0f} tokens/s, "
         f"{e.tokens_per_s / chips:,.0f} tokens/s per chip of the cluster"
     )
     decimals = words.decimals_for(e.step_s)
@@ -158,7 +163,8 @@ def _memory(plan: Priced) -> Iterator[Block]:
     )
     yield table(rows, "lrrb", header=("part", "GiB", "", ""))
     if len(e.memory) > 1:
-        yield line(f"all stages: {words.gib(min(e.stage_bytes))} to {words.gib(need)} GiB")
+        least, most = words.gib(min(e.stage_bytes)), words.gib(need)
+        yield line(f"all stages: {most} GiB" if least == most else f"all stages: {least} to {most} GiB")
     if max(e.host_bytes) > 0:
         yield line(f"on the host: at most {human_bytes(max(e.host_bytes))} per device")
 

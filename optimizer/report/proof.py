@@ -42,17 +42,18 @@ def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[
         f"(gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e})"
     )
     inside = sum(r.in_band for r in runner_ups)
-    near = f"{inside} of the {len(runner_ups)} next plans shown are closer than that" if runner_ups else ""
+    shown = words.plural(len(runner_ups), "next plan")
+    near = f"{inside} of the {shown} shown {'is' if inside == 1 else 'are'} closer than that"
+    end = (
+        f", and {near}, so a measurement may rank them first."
+        if inside
+        else f"; {near}."
+        if runner_ups
+        else "."
+    )
     yield line(
-        f"The proof is about the model, not the machine: the model's step times miss by up to "
-        f"{proof.error_band:.0%} for this class of run"
-        + (
-            f", and {near}, so a measurement may rank them first."
-            if inside
-            else f"; {near}."
-            if near
-            else "."
-        )
+        "The proof is about the model, not the machine: the model's step times miss by up to "
+        f"{proof.error_band:.0%} for this class of run{end}"
     )
     yield faint(f"error band: {proof.band_source}")
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_plan_answers_every_question_of_a_tired_engineer(plan: Plan) -> None:
         "recompute",
         "offload",
         f"Step time   expected {e.step_s:.4g} s   lower {e.lower_s:.4g} s   upper {e.upper_s:.4g} s",
-        f"{e.mfu:.1%} MFU",
+        f"{e.mfu:.1%} MFU (of the bf16 peak of the used devices), ",
         f"{e.tokens_per_s:,.0f} tokens/s",
         "compute",
         "Memory of a device",
@@ -63,6 +64,8 @@ def test_the_proof_says_that_it_is_about_the_model(plan: Plan) -> None:
     assert "3 of the 3 next plans shown are closer than that, so a measurement may rank them first." in text
     far = replace(plan, runner_ups=tuple(replace(r, in_band=False) for r in plan.runner_ups))
     assert "0 of the 3 next plans shown are closer than that." in " ".join(page(far).split())
+    one = replace(plan, runner_ups=plan.runner_ups[:1])
+    assert ", and 1 of the 1 next plan shown is closer than that, so" in " ".join(page(one).split())
 
 
 def test_the_parts_shown_add_up(plan: Plan) -> None:
@@ -150,6 +153,45 @@ def test_experts_and_host_memory_are_shown(capsys: Capture) -> None:
     assert "on the host: at most" in text
 
 
+def test_experts_without_copies_are_said_in_grammar(capsys: Capture) -> None:
+    text = show(
+        capsys, "estimate mixtral-8x7b --cluster h100:8x1 --batch 64Ki --seq 4096 --layout dp=8,zero=3,ep=8"
+    )
+    assert re.search(r"ep +8  nvlink 8 +no other rank holds the same experts\n", text)
+
+
+def test_the_peak_behind_the_mfu_is_named(capsys: Capture) -> None:
+    ask = "estimate llama-3-8b --cluster h100:8x1 --batch 1Mi --seq 8192 --dtype fp8 --layout dp=8,zero=3"
+    mfu = re.search(r"([\d.]+)% MFU \(of the fp8 peak of the used devices\), ", show(capsys, ask))
+    assert mfu is not None
+    given = mw.resolve("llama-3-8b", "h100:8x1", mw.Training(2**20, 8192, compute_dtype="fp8"))
+    priced = mw.estimate(given, mw.parse_layout("dp=8,zero=3"))
+    flops_per_s = 6 * 8.03e9 * priced.tokens_per_s  # less attention, which only adds
+    assert float(mfu[1]) / 100 > flops_per_s / (8 * given.cluster.chip.peak_flop_per_s("fp8"))
+    assert float(mfu[1]) / 100 < flops_per_s / (8 * given.cluster.chip.peak_flop_per_s("bf16"))
+
+
+def test_a_nearly_full_device_has_one_share(capsys: Capture) -> None:
+    layout = "dp=8,zero=3,micro_batch=2,recompute=elementwise"
+    text = show(capsys, f"estimate llama-3-8b --cluster h100:8x1 --batch 512Ki --seq 8192 --layout {layout}")
+    page_share = re.search(r"GiB usable \((\d+)%\)", text)
+    warned = re.search(r"the heaviest stage fills (\d+)% of the usable memory; above 90% allocators", text)
+    assert page_share is not None and warned is not None
+    assert page_share[1] == warned[1]
+
+
+def test_equal_stages_are_one_figure(plan: Plan) -> None:
+    def stages(*sizes: float) -> str:
+        memory = tuple({"parameters": size} for size in sizes)
+        layout = replace(plan.layout, dp_replicate=1, dp_shard=1, zero=0, pp=len(sizes), layers_per_stage=())
+        made = replace(plan, layout=layout, estimate=replace(plan.estimate, memory=memory))
+        return re.search(r"all stages: (.*)", page(made))[1]  # type: ignore[index]
+
+    gib = 2**30
+    assert stages(63.9 * gib, 63.9 * gib + 1) == "63.90 GiB"
+    assert stages(63.8 * gib, 63.9 * gib) == "63.80 to 63.90 GiB"
+
+
 def test_catalogues_say_where_to_find_sources(capsys: Capture) -> None:
     assert "--sources" in show(capsys, "chips")
     assert "docs.cloud.google.com/tpu/docs/tpu7x" in show(capsys, "chips tpu7x --sources")
@@ -163,6 +205,34 @@ def test_catalogues_say_where_to_find_sources(capsys: Capture) -> None:
         capsys, "models mixtral"
     )
     assert "aiconfigurator" in show(capsys, "models mixtral --sources")
+
+
+def test_one_model_shows_all_of_its_facts(capsys: Capture) -> None:
+    text = show(capsys, "models mixtral-8x7b")
+    for name, figure, note in (
+        ("parameters", "46,702,792,704", "each weight once"),
+        ("active", "12,879,925,248", "that one token meets"),
+        ("embedding", "131,072,000", "input side"),
+        ("head", "131,076,096", "output side; not tied"),
+        ("vocabulary", "32,000", ""),
+    ):
+        assert re.search(rf"^  {name} +{figure} *{note}$", text, re.MULTILINE), name
+    assert re.search(
+        r"^  moe +32 +1\.451B +394\.3M +32 +8 +128 +- +2 of 8 experts of 14,336$", text, re.MULTILINE
+    )
+    tied = show(capsys, "models gemma-3-27b-it")
+    assert "output side; tied to the embedding" in tied
+    assert re.search(r"^  sliding +52 .* 1,024  21,504$", tied, re.MULTILINE)
+    assert "- text part only: the vision tower and its projector are not counted" in tied
+
+
+def test_a_config_of_the_user_is_a_model_too(capsys: Capture, folder: Path) -> None:
+    assert "tiny.json: llama, 2.886M parameters" in show(capsys, "models tiny.json")
+    (folder / "own").mkdir()
+    (folder / "tiny.json").rename(folder / "own" / "config.json")
+    assert "own: llama, 2.886M parameters" in show(capsys, "models own")
+    both = show(capsys, "models own LLAMA-3-8B")
+    assert "2 models" in both and "own" in both and "llama-3-8b " in both
 
 
 def test_compare_page(capsys: Capture) -> None:
