@@ -180,7 +180,7 @@ def _check_values(layout: Layout) -> None:
 
 
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
-    if not any(type(value) is type(k) and value == k for k in known):  # True is no ZeRO level
+    if type(value) is not type(known[0]) or value not in known:  # True is no ZeRO level
         raise LayoutError(f"{name}={shown(value)} is not one of {', '.join(map(str, known))}")
 
 
