@@ -8,14 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import Comm, PlacedComm
-from meshwright.costmodel.layout import DIMENSIONS, Layout, with_stages
+from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
 from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.pipeline import step_s
 from meshwright.costmodel.placement import (
     check_placement,
-    enumerate_placements,
     groups_of,
+    groups_of_arrays,
+    joint_splits,
+    least_strides,
+    orders,
+    placement_of,
     unplaceable,
 )
 from meshwright.costmodel.rows import Rows
@@ -145,13 +149,41 @@ def complete(setting: Setting, layout: Layout) -> Layout:
     if layout.placement:
         check_placement(layout, levels)
         return layout
-    degrees = {d: getattr(layout, d) for d in DIMENSIONS}
-    options = [replace(layout, placement=p) for p in enumerate_placements(degrees, levels)]
-    if not options:
+    return replace(layout, placement=_best_placement(setting, layout))
+
+
+def _best_placement(setting: Setting, layout: Layout) -> Placement:
+    """The fastest placement of a layout with stages; raises LayoutError where there is none.
+
+    Splits of the degrees over the levels go first, each as if every dimension were innermost on its axes: no order
+    on them is faster. Then orders, best split first, until no split left can hold a faster one.
+    """
+    levels = setting.cluster.levels
+    factors = joint_splits(tuple(getattr(layout, d) for d in DIMENSIONS), tuple(x.size for x in levels))
+    counts, stages = stage_counts(setting, [layout])
+    row = Rows.of([layout], setting)
+
+    def seconds(of: Array, strides: Array) -> Array:
+        """Step seconds by placement; inf where the expert ranks do not fit it."""
+        rows = row[np.zeros(len(of), np.int64)]
+        groups = groups_of_arrays(of, strides, rows.ep, rows.etp)
+        table = StageTable.of(setting, rows, PlacedComm(setting.network, groups))
+        priced = step_seconds(table, stages, np.broadcast_to(counts, (len(rows), *counts.shape[1:])))
+        return np.where(groups.ep.size == rows.ep, priced, np.inf)
+
+    best: tuple[float, int, Array | None] = (np.inf, 0, None)
+    floors = seconds(factors, least_strides(factors, setting.network.torus)) if len(factors) else np.zeros(0)
+    for split in np.argsort(floors, kind="stable"):
+        if floors[split] > best[0]:
+            break
+        strides = orders(factors[split], levels)
+        priced = seconds(np.broadcast_to(factors[split], strides.shape), strides)
+        fastest = int(np.argmin(priced))
+        if (priced[fastest], split) < best[:2]:
+            best = float(priced[fastest]), int(split), strides[fastest]
+    if best[2] is None:
         raise LayoutError(unplaceable(layout, levels))
-    counts, stages = stage_counts(setting, options)
-    seconds, _ = _priced(table_of(setting, options), stages, counts)
-    return options[int(np.argmin(seconds))]
+    return placement_of(factors[best[1]], best[2])
 
 
 def table_of(setting: Setting, layouts: list[Layout]) -> StageTable:

@@ -187,16 +187,30 @@ def placement_of(factors: Ints, strides: Ints) -> Placement:
     return tuple(out)
 
 
+def least_strides(factors: Ints, torus: Sequence[int]) -> Ints:
+    """Of splits [N, dimensions, levels]: 1 on torus axes, whose order is open; elsewhere the usual order, since no
+    rate inside a switched tier depends on it."""
+    strides = np.ones_like(factors)
+    for level in set(range(factors.shape[2])) - set(torus):
+        inside = np.cumprod(factors[:, :, level], axis=1) // factors[:, :, level]
+        strides[:, :, level] = np.where(factors[:, :, level] > 1, inside, 1)
+    return strides
+
+
+def orders(factors: Ints, levels: tuple[Level, ...]) -> Ints:
+    """Strides under every order of one split [dimensions, levels]: all on torus axes, the usual one in tiers."""
+    choices = [
+        nestings(factors[:, i]) if isinstance(level, TorusAxis) else nestings(factors[:, i])[:1]
+        for i, level in enumerate(levels)
+    ]
+    return np.stack([np.stack(columns, axis=1) for columns in product(*choices)])
+
+
 def enumerate_placements(degrees: dict[str, int], levels: tuple[Level, ...]) -> Iterator[Placement]:
     """Every placement of the degrees: all splits over the levels, and on torus axes all orders."""
     for row in joint_splits(tuple(degrees[d] for d in DIMENSIONS), tuple(level.size for level in levels)):
-        # The order inside a switched tier changes no rate; the usual one is given there.
-        choices = [
-            nestings(row[:, i]) if isinstance(level, TorusAxis) else nestings(row[:, i])[:1]
-            for i, level in enumerate(levels)
-        ]
-        for columns in product(*choices):
-            yield placement_of(row, np.stack(columns, axis=1))
+        for strides in orders(row, levels):
+            yield placement_of(row, strides)
 
 
 @cache

@@ -10,23 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
-from meshwright.costmodel.memory import (
-    MASTER_BYTES,
-    STATE_PARTS,
-    MemoryCosts,
-    expert_zero_ways,
-    memory_costs,
-    zero_ways,
-)
-from meshwright.costmodel.operators import BF16
+from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs
+from meshwright.costmodel.once import Once, SomeStage
 from meshwright.costmodel.pipeline import in_flight
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
-from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 
 Array = NDArray[Any]
 
@@ -178,14 +170,17 @@ class StageTable:
         held: Array = ends + saved + np.einsum("rsk,rk->rs", counts, mem.host_state)
         return held
 
+    @cached_property
+    def once(self) -> Once:
+        """What a stage does once per step, apart from what its layers hide of it."""
+        return Once(self.setting, self.shapes, self.comm)
+
     def once_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Exposed seconds of a stage once per step: gradient reduction `dp`, `optimizer`; [R, S] each."""
-        plain, routed = self._stage_params(stage, counts)
+        plain, routed = self.once.params(stage, counts)
         backward = np.einsum("rsk,rk->rs", counts, np.stack([s.backward_s for s in self.layers], axis=1))
-        comm = duration(self._reduction_loads(plain, routed)) + self._tied_s(stage)
-        share = self.setting.rates.hideable["dp"]
-        exposed = (1.0 - share) * comm + np.maximum(share * comm - backward, 0.0)
-        return {"dp": exposed, "optimizer": self._optimizer_s(plain, routed)}
+        comm_s = self.once.reduction_s(plain, routed) + self.once.tied_s(stage)
+        return {"dp": self._exposed(comm_s, backward), "optimizer": self.once.optimizer_s(plain, routed)}
 
     def once_s(self, stage: Array, counts: Array) -> Array:
         """Seconds of a stage once per step, [R, S]; convex in the counts (more layers also hide more)."""
@@ -196,75 +191,60 @@ class StageTable:
         """Seconds once per step that no stage passes: everything on one stage, nothing hidden, [R]."""
         stage = np.zeros((1, 1), np.int64)
         counts = np.array(self.setting.model.layers_by_kind, float)[None, None, :]
-        plain, routed = self._stage_params(
-            stage, np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
-        )
+        counts = np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
+        plain, routed = self.once.params(stage, counts)
         plain = plain + self.shapes.last_params[:, None]
-        comm = duration(self._reduction_loads(plain, routed)) + self._tied_s(stage)
-        most: Array = (comm + self._optimizer_s(plain, routed))[:, 0]
+        comm_s = self.once.reduction_s(plain, routed) + self.once.tied_s(stage)
+        most: Array = (comm_s + self.once.optimizer_s(plain, routed))[:, 0]
         return most
 
-    def once_mean_s(self) -> Array:
+    def once_mean_s(self, reduction_s: Array | None = None) -> Array:
         """`once_s` of a stage with the mean share of everything, [R]: never above the largest stage's.
 
-        By convexity; the exchange of a tied table, which only two stages pay, is left out.
+        By convexity; the exchange of a tied table, which only two stages pay, is left out. `reduction_s` replaces
+        the seconds of its gradient reduction.
         """
-        rows, params = self.rows, self.shapes.params
+        plain, routed = self.once.mean_params
+        comm_s = self.once.reduction_s(plain, routed)[:, 0] if reduction_s is None else reduction_s
         counts = self.setting.model.layers_by_kind
-        plain = sum(n * p for n, (p, _) in zip(counts, params, strict=True))
-        plain = plain + self.shapes.first_params + self.shapes.last_params
-        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True))
-        plain, routed = (plain / rows.pp)[:, None], (routed / rows.pp)[:, None]
-        backward = sum(n * s.backward_s for n, s in zip(counts, self.layers, strict=True)) / rows.pp
-        comm = duration(self._reduction_loads(plain, routed))[:, 0]
+        backward = sum(n * s.backward_s for n, s in zip(counts, self.layers, strict=True)) / self.rows.pp
+        exposed: Array = self._exposed(comm_s, backward) + self.once.optimizer_s(plain, routed)[:, 0]
+        return exposed
+
+    def some_stages(self) -> SomeStage:
+        """Stages that every cut of a row has: the heavier end with a layer; one with the mean of the commonest
+        layers, rounded up; one with the mean of all layers, each as light as any."""
+        rows, shapes, model = self.rows, self.shapes, self.setting.model
+        common = int(np.argmax(model.layers_by_kind))
+        unit = np.where(rows.vpp > 1, rows.vpp * pattern_period(model.pattern), 1)
+        units = -(-(model.layers // unit) // rows.pp)
+        in_unit = unit * model.layers_by_kind[common] // model.layers
+        fullest = np.where(rows.vpp > 1, units * in_unit, -(-model.layers_by_kind[common] // rows.pp))
+        at_last = shapes.last_params >= shapes.first_params
+        stage = np.where(at_last, rows.pp - 1, 0)[:, None]
+        ends = np.where(at_last, shapes.last_params, shapes.first_params)
+        plain, routed = (np.stack([p[i] for p in shapes.params], axis=1) for i in (0, 1))
+        backward = np.stack([s.backward_s for s in self.layers], axis=1)
+
+        def held(of_layer: Array, light: Array, end: Array | float = 0.0) -> Array:
+            """With no further layer and with one, [R, 6]."""
+            least = np.stack([end + light, fullest * of_layer[:, common], units * unit * light], axis=1)
+            return np.concatenate([least, least + light[:, None]], axis=1)
+
+        params = held(plain, plain.min(axis=1), ends), held(routed, routed.min(axis=1))
+        comm, optimizer = self.once.reduction_s(*params), self.once.optimizer_s(*params)
+        comm[:, [0, 3]] += self.once.tied_s(stage)
+        light_s, hides = self.layer_s.min(axis=1), backward.max(axis=1)
+        stage_s = held(self.layer_s, light_s, self.costs.ends_s(stage)[:, 0] - self.hop_s)[:, :3]
+        return SomeStage(
+            stage_s=stage_s + self.hop_s[:, None], stage_step_s=light_s[:, None],
+            comm_s=comm[:, :3], comm_step_s=comm[:, 3:] - comm[:, :3],
+            optimizer_s=optimizer[:, :3], optimizer_step_s=optimizer[:, 3:] - optimizer[:, :3],
+            backward_s=held(backward, hides)[:, :3], backward_step_s=hides[:, None],
+            most=(model.layers - rows.pp + 0.0)[:, None], share=self.setting.rates.hideable["dp"],
+        )  # fmt: skip
+
+    def _exposed(self, comm_s: Array, backward_s: Array) -> Array:
+        """What the backward pass of the last micro-batch leaves of a reduction."""
         share = self.setting.rates.hideable["dp"]
-        exposed = (1.0 - share) * comm + np.maximum(share * comm - backward, 0.0)
-        return exposed + self._optimizer_s(plain, routed)[:, 0]
-
-    def _stage_params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
-        """Plain and routed parameters of a stage on one device before ZeRO."""
-        at_first, at_last = self.costs.ends(stage)
-        params = self.shapes.params
-        plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
-        routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
-        ends = at_first * self.shapes.first_params[:, None] + at_last * self.shapes.last_params[:, None]
-        return plain + ends, routed
-
-    def _reduction_loads(self, plain: Array, routed: Array) -> Array:
-        """Gradients to all data ranks and updated weights back, whatever ZeRO leaves for the end of a step."""
-        rows, wire = self.rows, self.setting.framework.reduce_bytes
-        zero = rows.zero[:, None]
-        # Over dp_replicate all-reduce what the shard ranks hold; over edp everything, experts know no replicas.
-        loads = self.comm.reduce("dp_replicate", wire * plain / rows.shard[:, None])
-        scatters, gathers = (zero <= 1), (zero <= 2)  # ZeRO-0 gathers summed gradients instead of weights
-        count = scatters * 1 + gathers  # of their mean size, as in layer._fsdp_loads
-        mean = (scatters * wire + gathers * np.where(zero == 0, wire, BF16)) / np.maximum(count, 1)
-        for group, params in (("shard", plain), ("edp", routed)):
-            if params.any():
-                loads = loads + count[:, :, None] * self.comm.gather(group, mean * params)
-        return loads
-
-    def _tied_s(self, stage: Array) -> Array:
-        """First and last stage add the gradients of their copies of a tied table."""
-        model, rows = self.setting.model, self.rows
-        if not model.tied:
-            return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
-        size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0)
-        at_first, at_last = self.costs.ends(stage)
-        return (at_first | at_last) * duration(self.comm.send("pp", size))[:, None]
-
-    def _optimizer_s(self, plain: Array, routed: Array) -> Array:
-        """Reads and writes of master, state and gradient; on the host if the optimizer lives there."""
-        setting, rows = self.setting, self.rows
-        owned = plain / zero_ways(rows)[0][:, None] + routed / expert_zero_ways(rows)[0][:, None]
-        state = MASTER_BYTES + OPTIMIZER_STATE_BYTES[setting.training.optimizer]
-        moved = 2 * state + MASTER_BYTES + BF16
-        on_device = moved * owned / setting.rates.hbm_bytes_per_s
-        away = rows.offloads_optimizer[:, None]
-        cluster, link = setting.cluster, setting.rates.host_bytes_per_s
-        if not away.any() or link is None or cluster.cpu_update_params_per_s is None:
-            return on_device
-        per_host = cluster.devices_per_host or 1
-        update = owned * per_host / cluster.cpu_update_params_per_s
-        carry = (setting.framework.reduce_bytes + BF16) * owned / link
-        return np.where(away, np.maximum(update, carry), on_device)
+        return (1.0 - share) * comm_s + np.maximum(share * comm_s - backward_s, 0.0)

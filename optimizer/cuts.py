@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.once import SomeStage
 from meshwright.costmodel.pipeline import in_flight
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -236,11 +237,17 @@ class Cuts:
         return out
 
     def bounds(
-        self, setting: Setting, cutoff_s: float = np.inf, tolerance: float = 1e-7, coarse: bool = False
+        self,
+        setting: Setting,
+        cutoff_s: float = np.inf,
+        tolerance: float = 1e-7,
+        coarse: bool = False,
+        some: SomeStage | None = None,
     ) -> Array:
         """Least step seconds over all cuts; inf where memory holds none, at least the cutoff where that is passed.
 
-        `coarse` looks for the slowest stage on a few steps only.
+        `coarse` looks for the slowest stage on a few steps only; `some` are stages that every cut has, which may be
+        slower or do more once per step than the mean.
         """
         rows, capacity = self.rows, setting.capacity_bytes
         fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
@@ -253,15 +260,12 @@ class Cuts:
             # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
             waiting = np.where(np.isfinite(slowest), rounds[near] * np.minimum(slowest, part.total_s), np.inf)
             out[near] = SAFE * (waiting + fixed[near])
+            if some is not None:
+                plain = part.rows.micro_batches - 1.0 / part.rows.vpp
+                least = some[near].least_s(plain, np.where(np.isfinite(slowest), slowest, 0.0))
+                with_some = SAFE * per_batch(setting, part.rows, part.total_s / part.rows.vpp + least)
+                out[near] = np.maximum(out[near], with_some)
         return out
-
-    def slowest_within(self, setting: Setting, step_s: float) -> Array:
-        """Seconds of the slowest stage with which a step takes `step_s` (for the nominal batch), [R]."""
-        rows = self.rows
-        fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
-        rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
-        # One micro-batch in one chunk waits for no other stage: its step says nothing about the slowest.
-        return np.where(rounds > 0, (step_s - fixed) / np.where(rounds > 0, rounds, 1.0), 0.0)
 
     def _within(self, cutoff_s: float, fixed: Array, rounds: Array, capacity: float) -> Array:
         """Whether a cut might stay below the cutoff: one pass at the slowest stage that the cutoff allows."""

@@ -7,7 +7,7 @@ from meshwright.costmodel.legal import offload_refusal
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import MissingFigureError
+from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
@@ -73,6 +73,7 @@ def recommend(
 
 def recommend_in(given: Setting, constraints: str | None = None, options: SolveOptions | None = None) -> Plan:
     """The same for a resolved Setting."""
+    check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
     space = Space(given, parse_constraints(constraints))
     if not space.offloads and (refusals := not_considered(space)):

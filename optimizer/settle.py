@@ -10,6 +10,7 @@ from meshwright.costmodel.layout import OFFLOADS, Placement
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
+from meshwright.hardware.errors import InputError, shown
 from meshwright.optimizer.bounds import best_comm, per_batch
 from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.hosts import HostShare, host_shares
@@ -35,6 +36,14 @@ class SolveOptions:
     seed: int = 0
     refinements: int = 2500
 
+    def __post_init__(self) -> None:
+        for name, least in (("runner_ups", 0), ("seed", 0), ("refinements", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InputError(f"{name}={shown(value)} is not a whole number of at least {least}")
+        if not isinstance(self.work_limit, int | float) or not 0 < self.work_limit < float("inf"):
+            raise InputError(f"work_limit={shown(self.work_limit)} is not a number above 0")
+
 
 @dataclass(frozen=True)
 class Found:
@@ -53,11 +62,12 @@ class Found:
 
 @dataclass
 class Settler:
-    """Settles plans of one question; remembers which rows no sharing of hosts can hold."""
+    """Settles plans of one question; remembers programs, and which rows no sharing of hosts can hold."""
 
     setting: Setting
     options: SolveOptions
     _hold: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+    _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
 
     def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
         """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
@@ -109,8 +119,7 @@ class Settler:
         row = table.rows
         most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
         rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        nominal = bound_s * float(per_batch(self.setting, row, np.ones(1))[0])
-        floor = min(float(cuts.slowest_within(self.setting, nominal)[0]), most)
+        floor = min(float(cuts.least_slowest(self.setting.capacity_bytes, 1e-5)[0]), most)
         cutoff_s = min(cutoff_s, self._ceiling(table, cuts))
         for room in _ROOM:
             trial = min(cutoff_s, room * bound_s)
@@ -130,6 +139,12 @@ class Settler:
     def _solve(
         self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]
     ) -> CutResult:
-        memory = float(self.setting.cluster.host_memory_bytes or 0)
-        effort = (self.options.work_limit, self.options.seed)
-        return solve_cut(cuts, entries, cutoff_s, floor_s, hosts, memory, *effort)
+        """Solve, or recall: many placements of a row cost its stages the same."""
+        row, arrays = cuts.rows, (getattr(entries, f.name) for f in fields(entries))
+        numbers = (int(row.pp[0]), int(row.micro_batches[0]), int(row.vpp[0]), cutoff_s, floor_s)
+        key = (*numbers, hosts, *(a.tobytes() for a in arrays))
+        if key not in self._known:
+            memory = float(self.setting.cluster.host_memory_bytes or 0)
+            effort = (self.options.work_limit, self.options.seed)
+            self._known[key] = solve_cut(cuts, entries, cutoff_s, floor_s, hosts, memory, *effort)
+        return self._known[key]

@@ -1,6 +1,7 @@
 """Candidates whose every decision but the network's is taken, and what a user sees of them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,12 @@ class Placed(Settled):
     strides: Array
 
     def __getitem__(self, index: Any) -> "Placed":
-        return Placed(self.rows[index], self.factors[index], self.strides[index])
+        out = Placed(self.rows[index], self.factors[index], self.strides[index])
+        if "groups" in self.__dict__:  # what is known of them stays known
+            out.__dict__["groups"] = self.groups[index]
+        return out
 
-    @property
+    @cached_property
     def groups(self) -> Groups:
         return groups_of_arrays(self.factors, self.strides, self.rows.ep, self.rows.etp)
 

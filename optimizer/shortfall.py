@@ -41,7 +41,7 @@ def closest_miss(space: Space) -> tuple[Found | None, float]:
     best, need = None, np.inf
     while open_rows.least < need:
         bounds, rows = open_rows.pop(need)
-        rows = with_sharding(space, rows[bounds < need], funnel)
+        _, rows = with_sharding(space, rows[bounds < need], funnel)
         needs = _needs(space, rows)
         for i in np.argsort(needs, kind="stable"):
             if not needs[i] < need:

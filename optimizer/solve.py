@@ -7,7 +7,6 @@ repeat a visible kind whose best plan is already as good. Children of the last l
 CP-SAT settles one at a time. The search ends when no open candidate has a bound below the cutoff.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
@@ -16,42 +15,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS
-from meshwright.costmodel.placement import (
-    innermost,
-    joint_splits,
-    nestings,
-    placeable,
-    strides_of,
-)
+from meshwright.costmodel.placement import innermost, nestings, strides_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.stages import StageCosts, StageTable
-from meshwright.optimizer.bounds import best_comm, frame_bounds, hosts_may_hold, loosest, row_bounds
-from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.bounds import frame_bounds
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import Level
+from meshwright.optimizer.refine import HOSTS, Refiner
 from meshwright.optimizer.settle import Found, Settler, SolveOptions
 from meshwright.optimizer.settled import Placed, Settled, order, visible, visible_columns
-from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
+from meshwright.optimizer.space import Space, frames
 
 Array = NDArray[Any]
 
-__all__ = ["BEATEN", "EXPERTS", "HOSTS", "TOGETHER", "TOO_LARGE", "Found", "Search", "SolveOptions"]
+__all__ = ["BEATEN", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions"]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
-TOGETHER = "the degrees fit the network together"
-HOSTS = "no cut fits the hosts' memory"
-EXPERTS = "expert ranks fill the innermost ranks"
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.02
 # While the list is further than `_POOR` times from the lowest bound, refine the deepest within `_AHEAD` times of it.
 _POOR, _AHEAD = 2.0, 1.3
-import os
-
-_AHEAD = float(os.environ.get("AH", "1.1"))
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
 # Candidates left open by the solver's work limit after which looking further tells nothing.
@@ -74,6 +59,10 @@ class Search:
     start: tuple[Array, Rows] | None = (
         None  # frames and their bounds, where an earlier search has listed them
     )
+
+    @cached_property
+    def refiner(self) -> Refiner:
+        return Refiner(self.space, self.funnel)
 
     @cached_property
     def settler(self) -> Settler:
@@ -107,11 +96,7 @@ class Search:
         if self.start is None:
             frame = frames(self.space, self.funnel)
             self.start = frame_bounds(self.setting, frame), frame
-        refine: tuple[Callable[[Any], Any], ...] = (
-            self._shapes,
-            *(step for k in self.space.kinds_by_weight for step in (self._policy(k), self._memory)),
-            self._together, self._rows, self._cuts, self._splits, self._orders,
-        )  # fmt: skip
+        refine = self.refiner.steps
         batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in batches]
         levels[0].push(*self.start)
@@ -127,12 +112,13 @@ class Search:
             steps += 1
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
             bounds, candidates = self._alive(bounds, candidates)
-            if depth == len(refine):
+            if depth < len(refine) and len(candidates):
+                levels[depth + 1].push(*self._alive(*refine[depth](bounds, candidates, self.cutoff_s)))
+            elif depth == len(refine) and len(candidates):
+                levels[depth + 1].push(*self._alive(*self._orders(bounds, candidates)))
+            else:
                 for i in range(len(candidates)):
                     self._solve(candidates[i : i + 1], float(bounds[i]))
-            elif len(candidates):
-                for child_bounds, child in refine[depth](candidates):
-                    levels[depth + 1].push(*self._alive(child_bounds, child))
             if self.cutoff_s < cutoff:
                 cutoff = self.cutoff_s
                 for level in levels:
@@ -168,91 +154,7 @@ class Search:
             out[(keys == np.array(key)).all(axis=1)] = found.value_s - found.slack_s
         return out
 
-    def _shapes(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        sizes = tuple(level.size for level in self.setting.cluster.levels)
-        degrees = np.sort(np.stack([rows.dp, rows.tp, rows.cp, rows.pp], axis=1), axis=1)[:, ::-1]
-        fits = np.array([placeable(tuple(d for d in row if d > 1), sizes) for row in degrees.tolist()])
-        rows = with_experts(self.space, self.funnel.keep(TOGETHER, rows, fits), self.funnel)
-        if not len(rows):
-            return []
-        rows = self.funnel.keep(EXPERTS, rows, best_comm(self.setting, rows).placeable("ep"))
-        return self._open(rows) if len(rows) else []
-
-    def _policy(self, kind: int) -> Callable[[Rows], list[tuple[Array, Rows]]]:
-        """Refine by the recompute policy of one layer kind, and with the first one by what is offloaded."""
-
-        def refine(rows: Rows) -> list[tuple[Array, Rows]]:
-            if kind == self.space.kinds_by_weight[0]:
-                rows = with_offload(self.space, rows)
-            choices = with_policy(self.space, rows, kind, self.funnel)
-            return self._open(choices) if len(choices) else []
-
-        return refine
-
-    def _open(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        """Bounds of rows whose data sharding is open."""
-        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(row_bounds(table, once=0.0), rows)]
-
-    def _memory(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        """The same with the device memory, at the least any data sharding needs."""
-        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(self._cut_bounds(loosest(table), 0.02, coarse=True), rows)]
-
-    def _rows(self, rows: Rows) -> list[tuple[Array, Settled]]:
-        rows = with_sharding(self.space, rows, self.funnel)
-        if not len(rows):
-            return []
-        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return [(row_bounds(table), Settled(rows))]
-
-    def _cuts(self, settled: Settled) -> list[tuple[Array, Settled]]:
-        fits = hosts_may_hold(self.setting, settled.rows)
-        self.funnel.remove(HOSTS, int((~fits).sum()))
-        settled = settled[fits]
-        table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
-        return [(self._cut_bounds(table.costs, 1e-3, coarse=True), settled)] if len(settled) else []
-
-    def _together(self, rows: Rows) -> list[tuple[Array, Rows]]:
-        """Bounds with all degrees on the network at once, data parallelism as one degree: its best split."""
-        of_row, placed = self._all_splits(rows)
-        comm = PlacedComm(self.setting.network, placed.groups)
-        split_bounds = row_bounds(StageTable.of(self.setting, placed.rows, comm), once=0.0)
-        bounds = np.full(len(rows), np.inf)
-        np.minimum.at(bounds, of_row, split_bounds)
-        some = np.isfinite(bounds)
-        self.funnel.remove(TOGETHER, int((~some).sum()))
-        return [(bounds[some], rows[some])]
-
-    def _splits(self, settled: Settled) -> list[tuple[Array, Placed]]:
-        """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
-        rows = settled.rows
-        of_row, placed = self._all_splits(rows)
-        self.funnel.enter("splits", len(placed))
-        self.funnel.remove(TOGETHER, len(rows) - len(np.unique(of_row)))
-        return [(self._placed_bounds(placed), placed)]
-
-    def _all_splits(self, rows: Rows) -> tuple[Array, Placed]:
-        """(row of each split, splits) of which the expert ranks fill the innermost ranks."""
-        sizes = tuple(level.size for level in self.setting.cluster.levels)
-        degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
-        found = [joint_splits(tuple(row), sizes) for row in degrees.tolist()]
-        of_row = np.repeat(np.arange(len(rows)), [len(factors) for factors in found])
-        factors = np.concatenate(found)
-        placed = Placed(rows[of_row], factors, self._least_strides(factors))
-        fits = placed.groups.ep.size == placed.rows.ep
-        self.funnel.remove(EXPERTS, int((~fits).sum()))
-        return of_row[fits], placed[fits]
-
-    def _least_strides(self, factors: Array) -> Array:
-        """1 on torus axes, whose order is open; the usual order inside tiers, where no rate depends on it."""
-        strides = np.ones_like(factors)
-        for level in set(range(factors.shape[2])) - set(self.setting.network.torus):
-            inside = np.cumprod(factors[:, :, level], axis=1) // factors[:, :, level]
-            strides[:, :, level] = np.where(factors[:, :, level] > 1, inside, 1)
-        return strides
-
-    def _orders(self, placed: Placed) -> list[tuple[Array, Placed]]:
+    def _orders(self, bounds: Array, placed: Placed) -> tuple[Array, Placed]:
         """Splits with every order on torus axes, bounded on the way.
 
         First which dimension is innermost on each axis, then the whole order on each; what is open on an axis
@@ -260,13 +162,9 @@ class Search:
         """
         torus = self.setting.network.torus
         for i in range(len(placed)) if torus else ():
-            if (
-                self.fruitless < _FIRST
-                and np.isinf(self.cutoff_s)
-                and visible(placed.rows[i : i + 1]) not in self.best
-            ):
+            known = visible(placed.rows[i : i + 1]) in self.best
+            if self.fruitless < _FIRST and np.isinf(self.cutoff_s) and not known:
                 self._same_order(placed[i : i + 1])
-        bounds = np.zeros(len(placed))
         steps = [(axis, innermost) for axis in torus] + [(axis, nestings) for axis in torus]
         for axis, choices in steps:
             of_row, columns = [], []
@@ -276,17 +174,17 @@ class Search:
                     if (strides >= placed.strides[i, :, axis]).all():
                         of_row.append(i)
                         columns.append(strides)
-            placed = placed[np.array(of_row)]
-            placed.strides[:, :, axis] = np.array(columns)
-            bounds, placed = self._alive(self._placed_bounds(placed), placed)
+            strides = placed.strides[of_row]
+            strides[:, :, axis] = np.array(columns)
+            bounds, placed = bounds[of_row], Placed(placed.rows[of_row], placed.factors[of_row], strides)
+            exact = self.refiner.placed_bounds(placed, self.cutoff_s)
+            bounds, placed = self._alive(np.maximum(bounds, exact), placed)
             if not len(placed):
-                return []
-        if not torus:
-            bounds = self._placed_bounds(placed)
+                return bounds, placed
         self.funnel.enter("plans", len(placed))
         hosted = np.array([self.settler.hosts_hold(placed[i : i + 1]) for i in range(len(placed))], bool)
         self.funnel.remove(HOSTS, int((~hosted).sum()))
-        return [(bounds[hosted], placed[hosted])]
+        return bounds[hosted], placed[hosted]
 
     def _same_order(self, split: Placed) -> None:
         """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
@@ -299,29 +197,11 @@ class Search:
         distinct = np.unique(np.array(strides), axis=0)
         same = np.zeros(len(distinct), np.int64)
         placed = Placed(split.rows[same], split.factors[same], distinct)
-        bounds = self._placed_bounds(placed)
+        bounds = self.refiner.placed_bounds(placed, self.cutoff_s)
         best, before = int(np.argmin(bounds)), len(self.best)
         if bounds[best] < self.cutoff_s:
             self._solve(placed[best : best + 1], float(bounds[best]))
         self.fruitless += len(self.best) == before
-
-    def _placed_bounds(self, placed: Placed) -> Array:
-        comm = PlacedComm(self.setting.network, placed.groups)
-        return self._cut_bounds(StageTable.of(self.setting, placed.rows, comm).costs, 1e-6)
-
-    def _cut_bounds(self, costs: StageCosts, tolerance: float, coarse: bool = False) -> Array:
-        """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
-
-        Tables are as wide as the deepest pipeline in them.
-        """
-        rows, bounds = costs.rows, np.zeros(len(costs.rows))
-        depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
-        groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
-        for g, group in enumerate(groups):
-            part = np.flatnonzero(of_row == g)
-            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
-            bounds[part] = cuts.bounds(self.setting, self.cutoff_s, tolerance, coarse)
-        return bounds
 
     def _solve(self, plan: Placed, bound_s: float) -> None:
         """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""

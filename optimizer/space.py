@@ -105,7 +105,7 @@ def frames(space: Space, funnel: Funnel) -> Rows:
         parts.append(_micro_batches(sequences, dp_, tp_, cp_, pp_, vpp, funnel))
     rows = concatenate(parts)
     rows = _variants(space, rows)
-    return _filter(space, rows, funnel, _FRAME_NAMES)
+    return _filter(space, rows, funnel, _FRAME_NAMES)[1]
 
 
 def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: Ints, funnel: Funnel) -> Rows:
@@ -113,14 +113,15 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
     pieces = []
     for one in np.unique(dp):
         sizes = np.array(divisors(int(sequences // one)))
-        at = np.flatnonzero(dp == one)
-        row, mb, v = (x.ravel() for x in np.meshgrid(at, sizes, vpp, indexing="ij"))
-        count = sequences // (one * mb)
-        funnel.enter("frames", len(row))
+        row, mb = (x.ravel() for x in np.meshgrid(np.flatnonzero(dp == one), sizes, indexing="ij"))
+        funnel.enter("frames", len(row) * len(vpp))
         # Of these rules of every layout the first ones, applied early to keep the table small.
-        legal = (v == 1) | ((pp[row] > 1) & (count % pp[row] == 0) & (pp[row] * v <= vpp.max()))
-        funnel.remove("chunks need a pipeline, whole rounds and a layer each", int((~legal).sum()))
-        pieces.append((row[legal], mb[legal], v[legal]))
+        rounds = (pp[row] > 1) & (sequences // (one * mb) % pp[row] == 0)
+        room = np.where(rounds, vpp.max() // pp[row], 1)
+        at = [np.arange(len(row)) if v == 1 else np.flatnonzero(room >= v) for v in vpp]
+        of, chunks = np.concatenate(at), np.repeat(vpp, [len(x) for x in at])
+        funnel.remove("chunks need a pipeline, whole rounds and a layer each", len(row) * len(vpp) - len(of))
+        pieces.append((row[of], mb[of], chunks))
     row, mb, v = (np.concatenate(x) for x in zip(*pieces, strict=True))
     one = np.ones(len(row), np.int64)
     zero = np.zeros(len(row), np.int64)
@@ -144,20 +145,24 @@ def _variants(space: Space, rows: Rows) -> Rows:
     return rows
 
 
-def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> Rows:
-    """Rows that keep every rule, then every wish about what is decided; each removed one counts under the first."""
+def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> tuple[Ints, Rows]:
+    """(index, rows) of those that keep every rule and every wish about what is decided.
+
+    Each removed one counts under the first it breaks.
+    """
+    tests: list[tuple[str, Callable[[Rows], Any]]]
     tests = [(rule.name, partial(rule.holds, space.setting)) for rule in RULES]
     tests += [(wish.text, wish.holds) for wish in space.constraints if wish.name in decided]
-    left = np.ones(len(rows), bool)
-    for name, holds in tests:
+    index, left = np.arange(len(rows)), np.ones(len(rows), bool)
+    for number, (name, holds) in enumerate(tests):
         good = holds(rows)
         funnel.remove(name, int((left & ~good).sum()))
         left &= good
-        # Copying rows costs more than testing a rule on rows that are gone already, until most are gone.
-        if 10 * int(left.sum()) < 7 * len(left):
-            rows = rows[left]
+        # Copying rows costs more than testing a rule on a few that are gone already.
+        if 10 * int(left.sum()) < 7 * len(left) or number == len(tests) - 1:
+            index, rows = index[left], rows[left]
             left = np.ones(len(rows), bool)
-    return rows if left.all() else rows[left]
+    return index, rows
 
 
 def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
@@ -170,11 +175,11 @@ def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
         inside = rows[rows.tp > 1]
         rows = concatenate([rows, inside.with_columns(etp=inside.tp)])
     funnel.enter("shapes", len(rows))
-    return _filter(space, rows, funnel, _SHAPE_NAMES)
+    return _filter(space, rows, funnel, _SHAPE_NAMES)[1]
 
 
-def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
-    """Rows with every split of dp into dp_replicate and dp_shard and every ZeRO level."""
+def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> tuple[Ints, Rows]:
+    """(row of each, rows with every split of dp into dp_replicate and dp_shard and every ZeRO level)."""
     row, shard, zero = [], [], []
     for dp in np.unique(rows.dp_replicate):
         at = np.flatnonzero(rows.dp_replicate == dp)
@@ -190,7 +195,8 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> Rows:
         dp_replicate=out.dp_replicate // sharded, dp_shard=sharded, zero=np.concatenate(zero)
     )
     funnel.enter("rows", len(out))
-    return _filter(space, out, funnel, _ROW_NAMES)
+    kept, out = _filter(space, out, funnel, _ROW_NAMES)
+    return of_row[kept], out
 
 
 def with_offload(space: Space, rows: Rows) -> Rows:

@@ -1,5 +1,6 @@
 """The library's doors given what they do not take: one typed line that says what came and what is taken."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -149,3 +150,17 @@ def test_long_values_are_shortened() -> None:
     with pytest.raises(mw.InputError) as caught:
         mw.parse_cluster(["h100:8x1"] * 10_000)
     assert len(str(caught.value)) < 120
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (lambda: recommend(options=3), "options is 3; give a SolveOptions, or None"),
+        (lambda: mw.SolveOptions(runner_ups=-1), "runner_ups=-1 is not a whole number of at least 0"),
+        (lambda: mw.SolveOptions(refinements="x"), "refinements='x' is not a whole number of at least 1"),
+        (lambda: mw.SolveOptions(work_limit=float("inf")), "work_limit=inf is not a number above 0"),
+    ],
+)
+def test_effort_of_the_wrong_kind(options: Callable[[], Any], told: str) -> None:
+    with pytest.raises(mw.InputError, match=re.escape(told)):
+        options()

@@ -1,6 +1,6 @@
 """Search bounds on every candidate of random small instances: never above what exhaustive search reaches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +15,12 @@ from meshwright.costmodel.placement import groups_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import best_comm, frame_bounds, loosest, row_bounds
+from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.refine import Refiner
+from meshwright.optimizer.settled import Settled
+from meshwright.optimizer.space import Space, frames
 
 SLICE = range(32)
 ALL = range(300)
@@ -165,6 +170,8 @@ def test_placed_bounds_and_slowest_stages(seed: int) -> None:
         fits = batch.device_bytes[few] <= setting.capacity_bytes
         exact = np.where(fits, batch.seconds[few], np.inf).min(axis=1)
         assert (cuts.bounds(setting) <= exact).all()
+        with_some = cuts.bounds(setting, some=table.some_stages())
+        assert (cuts.bounds(setting) <= with_some).all() and (with_some <= exact).all()
         slowest = np.where(fits, _slowest(batch, table), np.inf).min(axis=1)
         some = np.isfinite(slowest)
         least = cuts.least_slowest(setting.capacity_bytes)
@@ -174,6 +181,52 @@ def test_placed_bounds_and_slowest_stages(seed: int) -> None:
         at_least = np.where(some, slowest, 1.0)
         assert cuts.feasible(at_least, setting.capacity_bytes)[some].all()
         assert not cuts.feasible(at_least * (1 - 1e-6), setting.capacity_bytes)[some].any()
+
+
+def check_refinements(seed: int) -> int:
+    """The search's own chain from frames to splits without a cutoff: no child's bound passes its row's optimum.
+
+    Returns how many rows were checked.
+    """
+    this = case(seed)
+    exact = dict(zip(_keys(this.rows), this.exact, strict=True))
+    refiner = Refiner(Space(this.asked.setting, parse_constraints(this.asked.constraints)), Funnel())
+    children = frames(refiner.space, refiner.funnel)
+    if not len(children):
+        return 0
+    bounds = frame_bounds(this.asked.setting, children)
+    best: dict[tuple[int, ...], float] = {}
+    for step in refiner.steps:
+        bounds, children = step(bounds, children, np.inf)
+        if not len(children):
+            return 0
+        if isinstance(children, Settled):
+            best = dict.fromkeys(_keys(children.rows), np.inf)
+            for key, bound in zip(_keys(children.rows), bounds, strict=True):
+                best[key] = min(best[key], bound)
+            assert all(bound <= exact[key] for key, bound in best.items())
+    return len(best)
+
+
+@pytest.mark.parametrize("seed", SLICE)
+def test_no_refinement_of_the_search_passes_the_exact_optimum(seed: int) -> None:
+    check_refinements(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", ALL)
+def test_no_refinement_passes_the_exact_optimum_on_300_instances(seed: int) -> None:
+    check_refinements(seed)
+
+
+def test_the_refinements_are_checked_on_many_rows() -> None:
+    checked = [check_refinements(seed) for seed in SLICE]
+    assert sum(n > 0 for n in checked) >= len(SLICE) // 2 and sum(checked) > 1000, checked
+
+
+def _keys(rows: Rows) -> list[tuple[int, ...]]:
+    """Every decision of each row."""
+    return list(map(tuple, np.column_stack([getattr(rows, f.name) for f in fields(rows)]).tolist()))
 
 
 @pytest.mark.parametrize("seed", SLICE)

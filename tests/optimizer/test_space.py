@@ -33,7 +33,7 @@ def listed(seed: int) -> set[tuple[int, ...]]:
     if not len(frame):
         return set()
     rows = with_experts(space, frame, funnel)
-    return _columns(with_sharding(space, rows, funnel)) if len(rows) else set()
+    return _columns(with_sharding(space, rows, funnel)[1]) if len(rows) else set()
 
 
 def legal(seed: int) -> set[tuple[int, ...]]:

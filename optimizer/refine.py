@@ -1,0 +1,195 @@
+"""Refinements of the search: what each lists, and the bound of every child.
+
+    frame -> shape -> policy, memory of each layer kind -> together -> row -> cut -> split
+
+A child's bound is never below its parent's: both hold for it. Every step takes (bounds, candidates, cutoff) and gives
+(bounds, children); a bound of inf says that nothing fits the device memory.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.costmodel.once import Once, SomeStage, reduction_s
+from meshwright.costmodel.placement import joint_splits, least_strides, placeable
+from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import distinct
+from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.optimizer.bounds import SAFE, best_comm, hosts_may_hold, loosest, per_batch, row_bounds
+from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.settled import Placed, Settled
+from meshwright.optimizer.space import Space, with_experts, with_offload, with_policy, with_sharding
+
+Array = NDArray[Any]
+Step = Callable[[Array, Any, float], tuple[Array, Any]]
+
+TOGETHER = "the degrees fit the network together"
+HOSTS = "no cut fits the hosts' memory"
+EXPERTS = "expert ranks fill the innermost ranks"
+
+
+@dataclass
+class Refiner:
+    """The refinements of one question, down to splits; counts what rules remove."""
+
+    space: Space
+    funnel: Funnel
+    _reductions: dict[tuple[int, ...], float] = field(
+        default_factory=dict
+    )  # seconds by degrees and ZeRO level
+
+    @property
+    def setting(self) -> Setting:
+        return self.space.setting
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """In order, from frames on."""
+        by_kind = [step for k in self.space.kinds_by_weight for step in (self.policy(k), self.memory)]
+        return (self.shapes, *by_kind, self.together, self.rows, self.cuts, self.splits)
+
+    def shapes(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+        """Frames that the network holds, with experts and the kind of context parallelism."""
+        sizes = tuple(level.size for level in self.setting.cluster.levels)
+        degrees = np.sort(np.stack([rows.dp, rows.tp, rows.cp, rows.pp], axis=1), axis=1)[:, ::-1]
+        fits = np.array([placeable(tuple(d for d in row if d > 1), sizes) for row in degrees.tolist()])
+        rows = with_experts(self.space, self.funnel.keep(TOGETHER, rows, fits), self.funnel)
+        if len(rows):
+            rows = self.funnel.keep(EXPERTS, rows, best_comm(self.setting, rows).placeable("ep"))
+        return self._open(rows)
+
+    def policy(self, kind: int) -> Step:
+        """Refine by the recompute policy of one layer kind, and with the first one by what is offloaded."""
+        first = kind == self.space.kinds_by_weight[0]
+
+        def refine(bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+            return self._open(
+                with_policy(self.space, with_offload(self.space, rows) if first else rows, kind, self.funnel)
+            )
+
+        return refine
+
+    def _open(self, rows: Rows) -> tuple[Array, Rows]:
+        """Bounds of rows whose data sharding is open."""
+        if not len(rows):
+            return np.zeros(0), rows
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        return row_bounds(table, once=0.0), rows
+
+    def memory(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+        """The same with the device memory, at the least any data sharding needs."""
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        return np.maximum(bounds, self._cut_bounds(loosest(table), cutoff_s, 0.02, coarse=True)), rows
+
+    def together(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+        """Bounds with all degrees on the network at once, data parallelism as one degree: its best split."""
+        of_row, placed = self._all_splits(rows)
+        comm = PlacedComm(self.setting.network, placed.groups)
+        best = np.full(len(rows), np.inf)
+        np.minimum.at(best, of_row, row_bounds(StageTable.of(self.setting, placed.rows, comm), once=0.0))
+        some = np.isfinite(best)
+        self.funnel.remove(TOGETHER, int((~some).sum()))
+        return np.maximum(bounds, best)[some], rows[some]
+
+    def rows(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Settled]:
+        """Every data sharding. What happens once per step comes on top of what the parent's bound counts."""
+        of_row, rows = with_sharding(self.space, rows, self.funnel)
+        if not len(rows):
+            return np.zeros(0), Settled(rows)
+        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
+        once = per_batch(self.setting, rows, table.once_mean_s())
+        return np.maximum(bounds[of_row] + once * SAFE, row_bounds(table)), Settled(rows)
+
+    def cuts(self, bounds: Array, settled: Settled, cutoff_s: float) -> tuple[Array, Settled]:
+        """The same with the memory of devices and hosts."""
+        fits = hosts_may_hold(self.setting, settled.rows)
+        self.funnel.remove(HOSTS, int((~fits).sum()))
+        bounds, settled = bounds[fits], settled[fits]
+        if not len(settled):
+            return bounds, settled
+        table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
+        once_s = table.once_mean_s(self._reduction_s(table.once))
+        placed = np.isfinite(once_s)
+        self.funnel.remove(TOGETHER, int((~placed).sum()))
+        costs, settled = replace(table.costs, once_s=once_s)[placed], settled[placed]
+        more = once_s[placed] - table.costs.once_s[placed]
+        bounds = bounds[placed] + SAFE * per_batch(self.setting, settled.rows, more)
+        near = bounds < cutoff_s
+        cut = self._cut_bounds(costs[near], cutoff_s, 1e-3, coarse=True)
+        bounds[near] = np.maximum(bounds[near], cut)
+        return bounds, settled
+
+    def _reduction_s(self, once: Once) -> Array:
+        """Seconds of a mean stage's gradient reduction at its best split with all degrees on the network, [R]."""
+        names = (*DIMENSIONS, "ep", "etp", "zero")
+        first, of_row = distinct(once.rows, names)
+        rows = once.rows[first]
+        keys = list(zip(*(getattr(rows, n).tolist() for n in names), strict=True))
+        new = np.array([i for i, key in enumerate(keys) if key not in self._reductions], np.int64)
+        if len(new):
+            of_new, placed = self._all_splits(rows[new])
+            plain, routed = (x[first[new]][of_new] for x in once.mean_params)
+            comm = PlacedComm(self.setting.network, placed.groups)
+            best = np.full(len(new), np.inf)
+            np.minimum.at(best, of_new, reduction_s(self.setting, placed.rows, comm, plain, routed)[:, 0])
+            self._reductions |= zip((keys[i] for i in new), best.tolist(), strict=True)
+        return np.array([self._reductions[key] for key in keys])[of_row]
+
+    def splits(self, bounds: Array, settled: Settled, cutoff_s: float) -> tuple[Array, Placed]:
+        """Rows with every split of their degrees over the levels, as if each were innermost on its axes."""
+        of_row, placed = self._all_splits(settled.rows)
+        self.funnel.enter("splits", len(placed))
+        held = np.isin(np.arange(len(settled)), of_row)
+        self.funnel.remove(TOGETHER, int((~held).sum()))
+        return np.maximum(bounds[of_row], self.placed_bounds(placed, cutoff_s)), placed
+
+    def _all_splits(self, rows: Rows) -> tuple[Array, Placed]:
+        """(row of each split, splits) in which the expert ranks fill the innermost ranks."""
+        sizes = tuple(level.size for level in self.setting.cluster.levels)
+        degrees = np.stack([getattr(rows, d) for d in DIMENSIONS], axis=1)
+        found = [joint_splits(tuple(row), sizes) for row in degrees.tolist()]
+        of_row = np.repeat(np.arange(len(rows)), [len(factors) for factors in found])
+        factors = np.concatenate(found)
+        placed = Placed(rows[of_row], factors, least_strides(factors, self.setting.network.torus))
+        fits = placed.groups.ep.size == placed.rows.ep
+        return of_row[fits], placed[fits]
+
+    def placed_bounds(self, placed: Placed, cutoff_s: float) -> Array:
+        """Bounds of placed rows: memory aside first, since most pass the cutoff by what their network costs."""
+        table = StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
+        bounds = row_bounds(table)
+        near = np.flatnonzero(bounds < cutoff_s)
+        if len(near):
+            exact = self._cut_bounds(table.costs[near], cutoff_s, 1e-6, some=table.some_stages()[near])
+            bounds[near] = np.maximum(bounds[near], exact)
+        return bounds
+
+    def _cut_bounds(
+        self,
+        costs: StageCosts,
+        cutoff_s: float,
+        tolerance: float,
+        coarse: bool = False,
+        some: SomeStage | None = None,
+    ) -> Array:
+        """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
+
+        Tables are as wide as the deepest pipeline in them.
+        """
+        rows, bounds = costs.rows, np.zeros(len(costs.rows))
+        depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
+        groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
+        for g, group in enumerate(groups):
+            part = np.flatnonzero(of_row == g)
+            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
+            bounds[part] = cuts.bounds(
+                self.setting, cutoff_s, tolerance, coarse, None if some is None else some[part]
+            )
+        return bounds
