@@ -9,14 +9,13 @@ to the exit code.
 """
 
 import argparse
-import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError
-from meshwright.optimizer import commands
+from meshwright.optimizer import arguments, asks, commands
 
 GROUP = "meshwright.commands"
 
@@ -59,6 +58,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_estimate(subparsers)
     _add_compare(subparsers)
     _add_catalogues(subparsers)
+    asks.add_all(subparsers)
     return parser, subparsers
 
 
@@ -103,7 +103,7 @@ def _add_extensions(subparsers: Any) -> list[str]:
 
 
 def _add_recommend(subparsers: Any) -> None:
-    parser = _command(subparsers, "recommend", commands.recommend, "the proven best layout")
+    parser = arguments.command(subparsers, "recommend", commands.recommend, "the proven best layout")
     _question(parser)
     parser.add_argument(
         "--constraint",
@@ -114,26 +114,30 @@ def _add_recommend(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--runner-ups",
-        type=_whole("--runner-ups", 0, 100),
+        type=arguments.whole("--runner-ups", 0, 100),
         default=3,
         metavar="N",
         help="next best plans to prove (3)",
     )
     parser.add_argument(
         "--work-limit",
-        type=_positive("--work-limit"),
+        type=arguments.positive("--work-limit"),
         default=10.0,
         metavar="X",
         help="solver work per candidate (10)",
     )
     parser.add_argument(
-        "--seed", type=_whole("--seed", 0, 2**31 - 1), default=0, metavar="N", help="seed of the solver (0)"
+        "--seed",
+        type=arguments.whole("--seed", 0, 2**31 - 1),
+        default=0,
+        metavar="N",
+        help="seed of the solver (0)",
     )
     _output(parser)
 
 
 def _add_estimate(subparsers: Any) -> None:
-    parser = _command(subparsers, "estimate", commands.estimate, "the price of your own layout")
+    parser = arguments.command(subparsers, "estimate", commands.estimate, "the price of your own layout")
     _question(parser)
     parser.add_argument(
         "--layout",
@@ -145,35 +149,29 @@ def _add_estimate(subparsers: Any) -> None:
 
 
 def _add_compare(subparsers: Any) -> None:
-    parser = _command(subparsers, "compare", commands.compare, "two plan files side by side, term by term")
+    parser = arguments.command(
+        subparsers, "compare", commands.compare, "two plan files side by side, term by term"
+    )
     parser.add_argument("a", metavar="PLAN_A", help="a file of `recommend -o` or `estimate -o`")
     parser.add_argument("b", metavar="PLAN_B")
-    _json(parser)
+    arguments.as_json(parser)
 
 
 def _add_catalogues(subparsers: Any) -> None:
-    chips = _command(subparsers, "chips", commands.chips, "what is known of each chip")
+    chips = arguments.command(subparsers, "chips", commands.chips, "what is known of each chip")
     chips.add_argument("names", nargs="*", metavar="CHIP")
-    clusters = _command(
+    clusters = arguments.command(
         subparsers, "clusters", commands.clusters, "how clusters are written; reference systems; fabrics"
     )
-    models = _command(subparsers, "models", commands.models, "the built-in models, or all facts of one")
+    models = arguments.command(
+        subparsers, "models", commands.models, "the built-in models, or all facts of one"
+    )
     models.add_argument(
         "names", nargs="*", metavar="MODEL", help="a name, a part of names, a config.json or its folder"
     )
     for parser in (chips, clusters, models):
         parser.add_argument("--sources", action="store_true", help="where each figure comes from")
-        _json(parser)
-
-
-def _command(
-    subparsers: Any, name: str, run: Callable[[argparse.Namespace], int], text: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name, help=text, description=text, allow_abbrev=False
-    )
-    parser.set_defaults(run=run)
-    return parser
+        arguments.as_json(parser)
 
 
 def _question(parser: argparse.ArgumentParser) -> None:
@@ -187,10 +185,10 @@ def _question(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="per step: 4Mi tokens, 1024seq sequences, 4Mi~5%% may move",
     )
-    add("--seq", required=True, type=_count("--seq"), metavar="N", help="tokens per sequence")
+    add("--seq", required=True, type=arguments.count("--seq"), metavar="N", help="tokens per sequence")
     add(
         "--tokens",
-        type=_count("--tokens"),
+        type=arguments.count("--tokens"),
         metavar="N",
         help="of the whole run, such as 15T: adds days and money",
     )
@@ -202,20 +200,20 @@ def _question(parser: argparse.ArgumentParser) -> None:
     add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
     add(
         "--moe-imbalance",
-        type=_number("--moe-imbalance"),
+        type=arguments.number("--moe-imbalance"),
         default=1.0,
         metavar="X",
         help="fullest expert rank over mean (1)",
     )
     add(
         "--host-memory",
-        type=_size("--host-memory"),
+        type=arguments.size("--host-memory"),
         metavar="SIZE",
         help="of one host, such as 2TB; allows offload",
     )
     add(
         "--cpu-update",
-        type=_rate("--cpu-update"),
+        type=arguments.rate("--cpu-update"),
         metavar="RATE",
         help="of one host, such as '1 Gparam/s'; allows optimizer offload",
     )
@@ -223,75 +221,8 @@ def _question(parser: argparse.ArgumentParser) -> None:
 
 
 def _output(parser: argparse.ArgumentParser) -> None:
-    _json(parser)
+    arguments.as_json(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the answer too (YAML, or JSON for *.json)"
     )
     parser.add_argument("--timings", action="store_true", help="print seconds by phase to stderr")
-
-
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON; the same bytes for the same question"
-    )
-
-
-def _units(option: str, parse: Callable[[Any, str], object], keep_text: bool) -> Callable[[str], Any]:
-    """An argparse type from one of the unit parsers, whose complaints then name the option."""
-
-    def read(text: str) -> Any:
-        from meshwright.hardware import units
-
-        try:
-            value = parse(units, text)
-        except InputError as error:
-            raise InputError(f"{option}: {error}") from None
-        return text if keep_text else value
-
-    return read
-
-
-def _count(option: str) -> Callable[[str], Any]:
-    return _units(option, lambda units, text: units.parse_count(text), keep_text=False)
-
-
-def _size(option: str) -> Callable[[str], Any]:
-    return _units(option, lambda units, text: units.parse_bytes(text), keep_text=True)
-
-
-def _rate(option: str) -> Callable[[str], Any]:
-    return _units(option, lambda units, text: units.parse_params_per_s(text), keep_text=True)
-
-
-def _whole(option: str, least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) <= 12 and least <= int(text) <= most):
-            raise InputError(f"{option}: {text[:40]!r} is not a whole number from {least} to {most}")
-        return int(text)
-
-    return read
-
-
-def _number(option: str) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise InputError(f"{option}: {text[:40]!r} is not a finite number")
-        return value
-
-    return read
-
-
-def _positive(option: str) -> Callable[[str], float]:
-    number = _number(option)
-
-    def read(text: str) -> float:
-        value = number(text)
-        if value <= 0:
-            raise InputError(f"{option}: {text[:40]!r} is not above zero")
-        return value
-
-    return read
