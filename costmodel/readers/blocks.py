@@ -79,11 +79,12 @@ def plain_ffn(hidden: int, width: int, bias: bool) -> Weights:
 
 
 def mixture(hidden: int, ffn: Ffn, bias: bool = False) -> Weights:
-    """Router D x E, then E gated experts; shared experts as one dense block of their summed width."""
+    """Router D x E, then E experts, gated or plain; shared experts as one dense block of their summed width."""
     e, f = ffn.experts, ffn.expert_width
+    gate = linear("experts.gate", hidden, f, Shard.EXPERT_COLUMN, bias, e) if ffn.gated else ()
     routed = (
         linear("router", hidden, e, Shard.REPLICATED, bias)
-        + linear("experts.gate", hidden, f, Shard.EXPERT_COLUMN, bias, e)
+        + gate
         + linear("experts.up", hidden, f, Shard.EXPERT_COLUMN, bias, e)
         + linear("experts.down", f, hidden, Shard.EXPERT_ROW, bias, e)
     )
