@@ -37,7 +37,7 @@ class Torus(Strict):
 
     kind: str
     dims: Literal[2, 3]
-    wraps: Literal["axis of 16", "whole cubes"]
+    wraps: Literal["axis of 16", "whole cubes", "not stated"]
     per_link_one_way: RateFigure
     hop_latency: SecondsFigure
     package_one_way_per_device: RateFigure | None = None
@@ -210,10 +210,11 @@ def chip_names() -> tuple[str, ...]:
 
 def is_chip(name: str) -> bool:
     """Whether a chip has that name or alias."""
-    return _key(name) in _by_alias()
+    return name_key(name) in _by_alias()
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
+    """A chip's name as it is looked up: lower case, dashes."""
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
@@ -222,7 +223,7 @@ def load_chip(name: str) -> Chip:
 
     Errors: UnknownNameError with the nearest names.
     """
-    key = _key(name)
+    key = name_key(name)
     if key in _files():  # the common case: do not read every file to find one
         return _read(key)
     known = _by_alias()

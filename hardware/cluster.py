@@ -9,15 +9,16 @@ v5p-128           a cloud name: 128 TensorCores = 64 chips = v5p:4x4x4
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from meshwright.hardware import fabric as fabrics
 from meshwright.hardware import slices as tpu_slices
-from meshwright.hardware.chip import Chip, Switch, Torus, is_chip, load_chip
+from meshwright.hardware.chip import Chip, Switch, Torus
 from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.fabric import Fabric
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
+from meshwright.hardware.profile import CATALOGUE, is_profile_chip, load_profile, profile_chip
 from meshwright.hardware.units import human_bytes, human_rate, parse_bytes, parse_params_per_s
 
 _GRAMMAR = "write chip:shape[*slices][@fabric], like v5p:16x20x28, v5e:16x16*4 or h100:8x2048@ib400"
@@ -78,15 +79,20 @@ class _Asked:
 
 
 def parse_cluster(
-    text: str, *, host_memory: str | None = None, cpu_update: str | None = None, fabric: str | None = None
+    text: str,
+    *,
+    host_memory: str | None = None,
+    cpu_update: str | None = None,
+    fabric: str | None = None,
+    profile: str = CATALOGUE,
 ) -> Cluster:
     """Read a cluster string.
 
     host_memory: DRAM of one host, like '2 TB'; cpu_update: parameters that one host's CPU updates per
-    second, like '3 Gparam/s'; fabric: as after '@'.
+    second, like '3 Gparam/s'; fabric: as after '@'; profile: whose figures chips and links have, like 'book'.
     Errors: ClusterError, UnknownNameError, UnitError; all say what to write instead.
     """
-    asked = _read(text, fabric)
+    asked = _read(text, fabric, profile)
     network = fabrics.load_fabric(
         asked.chip.scale_out.default_fabric if asked.fabric is None else asked.fabric
     )
@@ -95,6 +101,8 @@ def parse_cluster(
         built = _torus_cluster(asked, asked.chip.scale_up, network)
     else:
         built = _switched_cluster(asked, asked.chip.scale_up, network)
+    if profile != CATALOGUE:
+        built = _with_profile(built, profile)
     return _finish(asked, network, built, host_memory, cpu_update)
 
 
@@ -113,7 +121,19 @@ class _Built:
     sources: tuple[str, ...] = ()
 
 
-def _read(text: str, fabric: str | None) -> _Asked:
+def _with_profile(built: _Built, profile: str) -> _Built:
+    """The profile's latency on switched tiers, and a sentence that says whose figures these are."""
+    loaded = load_profile(profile)
+    latency = loaded.switch_latency_s
+    levels = tuple(
+        replace(level, latency_s=latency) if isinstance(level, SwitchTier) and latency is not None else level
+        for level in built.levels
+    )
+    note = f"figures of the {profile} profile, where it has them: {loaded.title}"
+    return replace(built, levels=levels, warnings=(*built.warnings, note))
+
+
+def _read(text: str, fabric: str | None, profile: str) -> _Asked:
     check_type("cluster", text, str, "a string such as 'h100:8x64'", ClusterError)
     check_type(
         "fabric", fabric, (str, type(None)), "a name such as 'roce', a YAML file, or None", ClusterError
@@ -129,9 +149,9 @@ def _read(text: str, fabric: str | None) -> _Asked:
     if fabric is not None and not fabrics.is_path(fabric):
         fabric = fabric.strip().lower()
     if match["shape"] is None:
-        chip, dims, note = _read_cloud_name(match["chip"])
+        chip, dims, note = _read_cloud_name(match["chip"], profile)
         return _Asked(chip, dims, slices, fabric, (note,))
-    chip = load_chip(match["chip"])
+    chip = profile_chip(match["chip"], profile)
     dims = tuple(int(size) for size in match["shape"].split("x"))
     if 0 in dims or slices == 0:
         raise ClusterError(f"cluster {text[:80]!r} has a zero in it; every size is at least 1")
@@ -140,11 +160,11 @@ def _read(text: str, fabric: str | None) -> _Asked:
     return _Asked(chip, dims, slices, fabric)
 
 
-def _read_cloud_name(name: str) -> tuple[Chip, tuple[int, ...], str]:
+def _read_cloud_name(name: str, profile: str) -> tuple[Chip, tuple[int, ...], str]:
     """v5p-128 and the like; a chip without a shape is refused."""
     stem, _, size = name.rpartition("-")
-    if not is_chip(name) and size.isdigit() and is_chip(stem):
-        chip = load_chip(stem)
+    if not is_profile_chip(name, profile) and size.isdigit() and is_profile_chip(stem, profile):
+        chip = profile_chip(stem, profile)
         if isinstance(chip.scale_up, Torus):
             dims, note = tpu_slices.shape_of_cloud_size(chip, int(size))
             return chip, dims, note
@@ -152,7 +172,7 @@ def _read_cloud_name(name: str) -> tuple[Chip, tuple[int, ...], str]:
             f"{name!r} is not a cluster; write chips per domain x domains, "
             f"like {chip.name}:8x{max(1, int(size) // 8)}"
         )
-    chip = load_chip(name)
+    chip = profile_chip(name, profile)
     example = "16x16" if isinstance(chip.scale_up, Torus) and chip.scale_up.dims == 2 else "4x4x4"
     if isinstance(chip.scale_up, Switch):
         example = f"{chip.scale_up.domain.count}x4"

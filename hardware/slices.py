@@ -68,6 +68,7 @@ def find_slice(chip: Chip, torus: Torus, dims: Shape) -> Slice:
 
     Errors: ClusterError naming what exists nearby.
     """
+    _check_listed(chip)
     ascending = tuple(sorted(dims))
     listed = listed_shapes(chip.name)
     if ascending in listed:
@@ -88,6 +89,7 @@ def shape_of_cloud_size(chip: Chip, size: int) -> tuple[Shape, str]:
 
     Errors: ClusterError naming the neighbouring sizes.
     """
+    _check_listed(chip)
     table = slice_table().generations[chip.name]
     name = f"{chip.name}-{size}"
     if size not in table.shapes:
@@ -104,6 +106,15 @@ def shape_of_cloud_size(chip: Chip, size: int) -> tuple[Shape, str]:
     equals = f" = {chips} chips" if table.per_chip > 1 else ""
     shape = tuple(int(d) for d in text.split("x"))
     return shape, f"{name} names {counted}{equals}: read as {chip.name}:{text}"
+
+
+def _check_listed(chip: Chip) -> None:
+    known = slice_table().generations
+    if chip.name not in known:
+        raise ClusterError(
+            f"no source lists the slices of {chip.title}, nor which of their axes wrap; "
+            f"slices are known of {', '.join(known)}"
+        )
 
 
 def _whole_cubes(shape: Shape) -> bool:
