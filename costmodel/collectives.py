@@ -22,6 +22,7 @@ F_l factor at level l, P_l product of the factors below l, W_l bytes/s of one de
 Sources: jax-ml/scaling-book, chapters 3 and 12 (checked against its worked problems).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,9 +91,9 @@ def gather_loads(network: Network, total_bytes: Array | float, factors: Array, s
     """All-gather or reduce-scatter of an array of `total_bytes`; seconds per level, shape [..., levels]."""
     loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(total_bytes), len(network.levels))))
     inner = np.ones(factors.shape[:-1])
-    outward = np.prod(factors, axis=-1, dtype=float)
+    outward = _product(factors, range(factors.shape[-1]))
     for members in network.stages:
-        factor = np.prod(factors[..., list(members)], axis=-1, dtype=float)
+        factor = _product(factors, members)
         ways = outward if network.beyond(members[0]) else factor
         share = np.where(factor > 1, total_bytes * (1.0 - 1.0 / np.maximum(ways, 1.0)) / inner, 0.0)
         if members == network.torus:
@@ -120,10 +121,10 @@ def reduce_loads(network: Network, total_bytes: Array | float, factors: Array, s
 def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
     """Each device sends `sent_bytes` in equal parts to every member; seconds per level."""
     loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(sent_bytes), len(network.levels))))
-    size = np.prod(factors, axis=-1, dtype=float)
+    size = _product(factors, range(factors.shape[-1]))
     inner = np.ones(factors.shape[:-1])
     for members in network.stages:
-        factor = np.prod(factors[..., list(members)], axis=-1, dtype=float)
+        factor = _product(factors, members)
         if members == network.torus:
             for index in members:
                 rate = axis_rate(network, index, factors, strides)
@@ -148,6 +149,14 @@ def send_loads(network: Network, sent_bytes: Array | float, factors: Array, stri
         latency = level.hop_s * stride if isinstance(level, TorusAxis) else level.latency_s
         loads[..., index] = np.where(apart, sent_bytes * stride / network.rate(index) + latency, 0.0)
     return loads
+
+
+def _product(factors: Array, members: Iterable[int]) -> Array:
+    """Ways over some levels; numpy is slow at reducing a short last axis."""
+    out = np.ones(factors.shape[:-1])
+    for index in members:
+        out = out * factors[..., index]
+    return out
 
 
 def duration(loads: Array) -> Array:

@@ -7,7 +7,7 @@ The product of all factors on a level is the part of it that is used.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import permutations, product
 from typing import Any
 
@@ -85,7 +85,7 @@ def groups_of_arrays(factors: Ints, strides: Ints, ep: Ints, etp: Ints) -> Group
 
 
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
-    stage = np.prod([factors[d] for d in DIMENSIONS if d != "pp"], axis=0)
+    stage = reduce(np.multiply, [factors[d] for d in DIMENSIONS if d != "pp"])
     # The stage's ranks on a level have stride 1 unless pipeline stages lie inside them.
     pp_inside = np.ones_like(stage)
     for d in DIMENSIONS:
@@ -132,6 +132,12 @@ def splits(degree: int, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(out)
 
 
+@cache
+def _options(degree: int, sizes: tuple[int, ...]) -> Ints:
+    """`splits` as an array."""
+    return np.array(splits(degree, sizes), np.int64).reshape(-1, len(sizes))
+
+
 @lru_cache(maxsize=4096)
 def joint_splits(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> Ints:
     """Every way to split all degrees over the levels together, none overfull; [N, dimensions, levels].
@@ -142,9 +148,12 @@ def joint_splits(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> Ints:
     used = np.ones((1, len(sizes)), np.int64)
     out = np.zeros((1, 0, len(sizes)), np.int64)
     for degree in degrees:
-        options = np.array(splits(degree, sizes), np.int64).reshape(-1, len(sizes))
+        options = _options(degree, sizes)
         total = used[:, None, :] * options[None, :, :]
-        before, option = np.nonzero((total <= np.array(sizes)).all(axis=2))
+        fits = np.ones(total.shape[:2], bool)
+        for level, size in enumerate(sizes):
+            fits &= total[:, :, level] <= size
+        before, option = np.nonzero(fits)
         out = np.concatenate([out[before], options[option][:, None, :]], axis=1)
         used = total[before, option]
     out.flags.writeable = False  # shared by every caller
