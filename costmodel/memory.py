@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.operators import BF16, kv_width
 from meshwright.costmodel.policies import policies_of
@@ -24,6 +25,8 @@ Array = NDArray[Any]
 
 MASTER_BYTES = 4
 STATE_PARTS = ("parameters", "master", "optimizer", "gradients")
+# ZeRO level from which a part is sharded.
+ZERO_FROM = {"optimizer": 1, "master": 1, "gradients": 2, "parameters": 3}
 
 
 @dataclass(frozen=True)
@@ -115,28 +118,39 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
 
 def zero_ways(rows: Rows) -> tuple[Array, Array, Array]:
     """Ways that ZeRO cuts optimizer state, gradients and parameters of plain weights."""
-    return tuple(np.where(rows.zero >= level, rows.shard, 1) for level in (1, 2, 3))  # type: ignore[return-value]
+    return _ways(rows.zero, rows.shard)
 
 
 def expert_zero_ways(rows: Rows) -> tuple[Array, Array, Array]:
     """The same for routed experts, whose group is edp."""
-    return tuple(np.where(rows.zero >= level, rows.edp, 1) for level in (1, 2, 3))  # type: ignore[return-value]
+    return _ways(rows.zero, rows.edp)
+
+
+def _ways(zero: Array, group: Array) -> tuple[Array, Array, Array]:
+    optimizer, gradients, parameters = (
+        np.where(zero >= ZERO_FROM[p], group, 1) for p in ("optimizer", "gradients", "parameters")
+    )
+    return optimizer, gradients, parameters
+
+
+def bytes_per_param(framework: Framework, optimizer: str, accumulates: bool | Array) -> dict[str, Any]:
+    """Bytes of each state part per parameter. `accumulates`: a step has more than one micro-batch."""
+    return {
+        "parameters": BF16,
+        "master": MASTER_BYTES,
+        "optimizer": OPTIMIZER_STATE_BYTES[optimizer],
+        "gradients": framework.grad_bytes + np.where(accumulates, framework.accum_bytes, 0),
+    }
 
 
 def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: Rows) -> dict[str, Array]:
     fw = setting.framework
     whole = 0.0 if fw.shards_vectors else vectors
-    opt, grad, par = (
-        (plain - whole) / z + whole + routed / ze
-        for z, ze in zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
-    )
-    grad_bytes = fw.grad_bytes + np.where(rows.micro_batches > 1, fw.accum_bytes, 0)
-    return {
-        "parameters": BF16 * par,
-        "master": MASTER_BYTES * opt,
-        "optimizer": OPTIMIZER_STATE_BYTES[setting.training.optimizer] * opt,
-        "gradients": grad_bytes * grad,
-    }
+    ways = zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
+    opt, grad, par = ((plain - whole) / z + whole + routed / ze for z, ze in ways)
+    each = bytes_per_param(fw, setting.training.optimizer, rows.micro_batches > 1)
+    held = {"parameters": par, "master": opt, "optimizer": opt, "gradients": grad}
+    return {part: each[part] * held[part] for part in STATE_PARTS}
 
 
 def _working(setting: Setting, shapes: Shapes) -> Array:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.model import LayerKind, Shard, Weight
+from meshwright.costmodel.model import Attention, LayerKind, ModelSpec, Shard, Weight
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Rates, Setting
 
@@ -30,6 +30,7 @@ OPERATORS = (
     "router", "up", "act", "down", "expert_up", "expert_act", "expert_down",
 )  # fmt: skip
 BACKWARD = dict.fromkeys(OPERATORS, 2.0) | {"core": 2.5}
+TRAIN = 3.0  # forward and backward over forward, of what the model needs: no kernel's repeated product counts
 
 # Traffic of elementwise work in tensor widths read or written once, forward: a norm with its residual moves 6
 # of the model width, rotary embedding 4 of the query width, a gated activation 4 of its width (3 if plain).
@@ -101,8 +102,13 @@ def kv_width(kind: LayerKind, tp: Array) -> Array:
     return width
 
 
-def attention_span(seq_len: int, window: int | None) -> float:
-    """Keys that an average query meets under a causal mask, with a sliding window if given."""
+def attention_span(seq_len: int, window: int | None, causal: bool = True) -> float:
+    """Keys that an average query meets under a causal mask, with a sliding window if given.
+
+    Not causal: what a kernel computes that skips nothing masked, all keys (of the window).
+    """
+    if not causal:
+        return float(seq_len if window is None else min(window, seq_len))
     if window is None or window >= seq_len:
         return (seq_len + 1) / 2.0
     return window - window * (window - 1) / (2.0 * seq_len)
@@ -172,24 +178,42 @@ def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
     return out
 
 
+def core_flops(attention: Attention, span: float) -> float:
+    """FLOPs of the attention kernel for one query that meets `span` keys: scores, and values weighted by them."""
+    return 2.0 * span * attention.heads * (attention.qk_head_dim + attention.v_head_dim)
+
+
+def operator_flops(kind: LayerKind, seq_len: int, causal: bool = True) -> dict[str, float]:
+    """Forward FLOPs of one token in one layer, by operator; of experts those that the token meets."""
+    flops = dict.fromkeys(OPERATORS, 0.0)
+    for weight in kind.weights:
+        flops[operator_of(weight)] += weight_flops(weight, kind)
+    flops["core"] = core_flops(kind.attention, attention_span(seq_len, kind.attention.window, causal))
+    return flops
+
+
+def weight_flops(weight: Weight, kind: LayerKind | None = None) -> float:
+    """Forward FLOPs of one token in the product with a weight; 0 for what is no product (norms, look-ups)."""
+    met = weight.params / weight.count * kind.ffn.top_k if kind and weight.routed else weight.params
+    return 2.0 * met if weight.matmul else 0.0
+
+
+def token_flops(model: ModelSpec, seq_len: int, causal: bool = True) -> float:
+    """Forward FLOPs of one token of a sequence: products of active parameters, the head and the attention kernel."""
+    layers = zip(model.layers_by_kind, model.kinds, strict=True)
+    # The token table is a look-up on the way in and the head, where tied, a product on the way out.
+    head = 2.0 * model.head_matrix.params
+    return head + sum(n * sum(operator_flops(kind, seq_len, causal).values()) for n, kind in layers)
+
+
 def model_flops(setting: Setting) -> float:
     """FLOPs of one training step that the model itself needs, without recompute.
 
     Three times forward: products of active parameters (the token table is a look-up), and the attention
     kernel with its causal half only. This is the numerator of MFU.
     """
-    model, training = setting.model, setting.training
-    per_token = 2.0 * model.head_matrix.params
-    for count, kind in zip(model.layers_by_kind, model.kinds, strict=True):
-        products = sum(_active(w, kind) for w in kind.weights if w.matmul)
-        a = kind.attention
-        core = attention_span(training.seq_len, a.window) * a.heads * (a.qk_head_dim + a.v_head_dim)
-        per_token += count * 2.0 * (products + core)
-    return 3.0 * per_token * training.global_batch_tokens
-
-
-def _active(weight: Weight, kind: LayerKind) -> float:
-    return weight.params / weight.count * kind.ffn.top_k if weight.routed else weight.params
+    training = setting.training
+    return TRAIN * token_flops(setting.model, training.seq_len) * training.global_batch_tokens
 
 
 def _hidden(kind: LayerKind) -> int:
@@ -213,8 +237,7 @@ def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Ar
 
 def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     a = kind.attention
-    span = attention_span(shape.seq_len, a.window)
-    flops = 2.0 * shape.tokens / shape.tp * span * a.heads * (a.qk_head_dim + a.v_head_dim)
+    flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window))
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
     moved = BF16 * shape.tokens * (queries + kv_width(kind, shape.tp))
     return np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
