@@ -29,6 +29,10 @@ from meshwright.costmodel.shapes import Shapes
 Array = NDArray[Any]
 RING, ALL_TO_ALL, ALL_GATHER = range(len(CP_KINDS))
 
+# Under tp each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
+# gathers its input again for the weight gradient.
+FORWARD_CROSSINGS, BACKWARD_CROSSINGS, REGATHERS = 2, 2, 1
+
 
 @dataclass(frozen=True)
 class Seconds:
@@ -92,20 +96,24 @@ def exposed(
 
 
 def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, comm: Comm) -> Array | None:
-    """Gathers and scatters of the residual over tp.
-
-    Each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
-    gathers its input again for the weight gradient. Routed tokens stay where they are, so of a mixture only shared
-    experts and experts that tp cuts (etp) are a block.
-    """
+    """Gathers and scatters of the residual over tp."""
     if not (shape.tp > 1).any():
         return None
-    cut = (shape.etp > 1) & bool(kind.ffn.experts) | bool(kind.ffn.width)
-    blocks = 1 + 1 * (cut & (not kind.parallel))
     repeated = np.array([p.tp_scatters for p in policies_of(setting.framework)])[policy]
-    count = np.where(shape.tp > 1, 3 * blocks + 2 * blocks + repeated, 0)
+    each = FORWARD_CROSSINGS + BACKWARD_CROSSINGS + REGATHERS
+    count = np.where(shape.tp > 1, each * tp_blocks(kind, shape.etp) + repeated, 0)
     full = BF16 * shape.tokens * setting.model.hidden
     return count[:, None] * comm.gather("tp", np.where(shape.tp > 1, full, 0.0))
+
+
+def tp_blocks(kind: LayerKind, etp: Array | int = 1) -> Array | int:
+    """Blocks of a layer that tp cuts: attention, and a feed-forward part that does not read the same input.
+
+    Routed tokens stay where they are, so of a mixture only shared experts and experts that tp cuts (etp) are a block.
+    """
+    cut = np.greater(etp, 1) & bool(kind.ffn.experts) | bool(kind.ffn.width)
+    blocks: Array | int = 1 + 1 * (cut & (not kind.parallel))
+    return blocks
 
 
 def _cp_loads(
