@@ -145,19 +145,29 @@ def joint_splits(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> Ints:
     `degrees` are in the order of DIMENSIONS. Splits that keep the usual nesting (tp innermost, each dimension as
     far in as it fits) come first.
     """
-    used = np.ones((1, len(sizes)), np.int64)
-    out = np.zeros((1, 0, len(sizes)), np.int64)
-    for degree in degrees:
-        options = _options(degree, sizes)
+    return _joint_splits(degrees, sizes)[0]
+
+
+@lru_cache(maxsize=16384)
+def _joint_splits(degrees: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """`joint_splits` and what it uses of each level, [N, levels]; many lists of degrees begin alike."""
+    if not degrees:
+        return np.zeros((1, 0, len(sizes)), np.int64), np.ones((1, len(sizes)), np.int64)
+    out, used = _joint_splits(degrees[:-1], sizes)
+    options = _options(degrees[-1], sizes)
+    if degrees[-1] > 1:
         total = used[:, None, :] * options[None, :, :]
         fits = np.ones(total.shape[:2], bool)
         for level, size in enumerate(sizes):
             fits &= total[:, :, level] <= size
         before, option = np.nonzero(fits)
-        out = np.concatenate([out[before], options[option][:, None, :]], axis=1)
-        used = total[before, option]
-    out.flags.writeable = False  # shared by every caller
-    return out
+        out, added, used = out[before], options[option], total[before, option]
+    else:
+        added = np.ones_like(used)
+    out = np.concatenate([out, added[:, None, :]], axis=1)
+    for array in (out, used):
+        array.flags.writeable = False  # shared by every caller
+    return out, used
 
 
 def nestings(factors: Ints) -> list[Ints]:

@@ -64,41 +64,38 @@ class CutResult:
 
 def entries_of(table: StageTable, cuts: Cuts, slowest: float, capacity: int) -> Entries:
     """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut."""
-    pp, units = int(cuts.rows.pp[0]), len(cuts.units)
-    rows = [_shares(cuts, s, slowest, capacity) for s in range(pp)]
-    if cuts.units.alike:
-        stage, start, length = _alike_windows([n for _, n in rows], units)
-    else:
-        stage, start, length = _reach_windows(rows, units)
-    return _price(table, cuts, stage, start, length)
-
-
-def _shares(cuts: Cuts, stage: int, slowest: float, capacity: int) -> tuple[Array, Array]:
-    """(start, length) of every share of a stage within time and memory; starts at 0 where units are alike."""
     units = len(cuts.units)
-    starts = np.arange(1 if cuts.units.alike else units)
-    stops = np.arange(1, units + 1)
-    start, stop = (x.ravel() for x in np.meshgrid(starts, stops, indexing="ij"))
-    start, stop = start[stop > start], stop[stop > start]
-    seconds = cuts.seconds[0, stop] - cuts.seconds[0, start] + cuts.ends_s[0, stage]
-    held = cuts.held[0, stage]
-    state = cuts.state[0, stop] - cuts.state[0, start]
-    saved = cuts.saved[0, stop] - cuts.saved[0, start]
-    good = (seconds <= slowest) & (state + held * saved + cuts.ends_bytes[0, stage] <= capacity)
-    return start[good], stop[good] - start[good]
+    # Where units are alike a share is told by its length alone, as if it started at 0.
+    start, stop = (x.ravel() for x in np.meshgrid(*(np.arange(units + 1),) * 2, indexing="ij"))
+    shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
+    start, stop = start[shares], stop[shares]
+    good = _fitting(cuts, start, stop, slowest, capacity)
+    if cuts.units.alike:
+        stage, length = _alike_windows(good)
+        return _price(table, cuts, stage, np.full(len(stage), -1), length)
+    rows = [(start[g], stop[g] - start[g]) for g in good]
+    return _price(table, cuts, *_reach_windows(rows, units))
 
 
-def _alike_windows(lengths: list[Array], units: int) -> tuple[Array, Array, Array]:
-    """Keep lengths that the other stages can complete to `units`."""
-    most = [int(n.max(initial=0)) for n in lengths]
-    least = [int(n.min(initial=units + 1)) for n in lengths]
-    stage, length = [], []
-    for s, n in enumerate(lengths):
-        others_most, others_least = sum(most) - most[s], sum(least) - least[s]
-        good = n[(n >= units - others_most) & (n <= units - others_least)]
-        stage.append(np.full(len(good), s))
-        length.append(good)
-    return np.concatenate(stage), np.full(sum(map(len, length)), -1), np.concatenate(length)
+def _fitting(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
+    """Whether each share is within time and memory on each stage of a single row, [S, shares]."""
+    seconds, state, saved = (x[0, stop] - x[0, start] for x in (cuts.seconds, cuts.state, cuts.saved))
+    pp = int(cuts.rows.pp[0])
+    ends_s, ends_bytes, held = (x[0, :pp, None] for x in (cuts.ends_s, cuts.ends_bytes, cuts.held))
+    fits: Array = (seconds + ends_s <= slowest) & (state + held * saved + ends_bytes <= capacity)
+    return fits
+
+
+def _alike_windows(good: Array) -> tuple[Array, Array]:
+    """(stage, length) of lengths, one to all units, that the other stages can complete to all units."""
+    units = good.shape[1]
+    some = good.any(axis=1)
+    least = np.where(some, np.argmax(good, axis=1) + 1, units + 1)
+    most = np.where(some, units - np.argmax(good[:, ::-1], axis=1), 0)
+    length = np.arange(1, units + 1)
+    room_most, room_least = units - (most.sum() - most), units - (least.sum() - least)
+    stage, at = np.nonzero(good & (length >= room_most[:, None]) & (length <= room_least[:, None]))
+    return stage, length[at]
 
 
 def _reach_windows(rows: list[tuple[Array, Array]], units: int) -> tuple[Array, Array, Array]:
