@@ -18,6 +18,10 @@ F_l factor at level l, P_l product of the factors below l, W_l bytes/s of one de
   with F as above, over W_l; over a torus axis v (F_torus P / N) F_l / (4 W_l), the load on the middle cut
   (F_l - 1/F_l where F_l is odd).
 - latency: hops on a torus run under the transfer (maximum); a switched tier adds its latency per doubling.
+- a ring used in one direction: half the rate and F - 1 hops; all-to-all v (F_torus P / N) (F_l - 1) / (2 W_l).
+
+`exact=False` leaves out that a member need not move what it has, 1 / F (for all-to-all P / N, and F_l / 4 for odd
+F_l too): the book's short forms V / W, V / (4 W).
 
 Sources: jax-ml/scaling-book, chapters 3 and 12 (checked against its worked problems).
 """
@@ -84,18 +88,22 @@ def axis_rate(network: Network, index: int, factors: Array, strides: Array) -> A
     assert isinstance(axis, TorusAxis)
     factor, stride = factors[..., index], strides[..., index]
     ring = axis.wraps & (factor * stride == axis.size)
-    return np.where(factor > 1, network.rate(index) * np.where(ring, 2.0, 1.0) / stride, 0.0)
+    links = 1.0 if axis.one_way else 2.0
+    return np.where(factor > 1, network.rate(index) * np.where(ring, links, 1.0) / stride, 0.0)
 
 
-def gather_loads(network: Network, total_bytes: Array | float, factors: Array, strides: Array) -> Array:
+def gather_loads(
+    network: Network, total_bytes: Array | float, factors: Array, strides: Array, *, exact: bool = True
+) -> Array:
     """All-gather or reduce-scatter of an array of `total_bytes`; seconds per level, shape [..., levels]."""
+    own = 1.0 if exact else 0.0
     loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(total_bytes), len(network.levels))))
     inner = np.ones(factors.shape[:-1])
     outward = _product(factors, range(factors.shape[-1]))
     for members in network.stages:
         factor = _product(factors, members)
         ways = outward if network.beyond(members[0]) else factor
-        share = np.where(factor > 1, total_bytes * (1.0 - 1.0 / np.maximum(ways, 1.0)) / inner, 0.0)
+        share = np.where(factor > 1, total_bytes * (1.0 - own / np.maximum(ways, 1.0)) / inner, 0.0)
         if members == network.torus:
             seconds = _torus_gather_s(network, share, factors, strides)
             for index in members:
@@ -109,17 +117,22 @@ def gather_loads(network: Network, total_bytes: Array | float, factors: Array, s
     return loads
 
 
-def reduce_loads(network: Network, total_bytes: Array | float, factors: Array, strides: Array) -> Array:
+def reduce_loads(
+    network: Network, total_bytes: Array | float, factors: Array, strides: Array, *, exact: bool = True
+) -> Array:
     """All-reduce: a reduce-scatter and an all-gather, less what in-network reduction saves."""
     speedup = np.array(
         [level.all_reduce_speedup if isinstance(level, SwitchTier) else 1.0 for level in network.levels]
     )
-    loads: Array = 2.0 * gather_loads(network, total_bytes, factors, strides) / speedup
+    loads: Array = 2.0 * gather_loads(network, total_bytes, factors, strides, exact=exact) / speedup
     return loads
 
 
-def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
+def all_to_all_loads(
+    network: Network, sent_bytes: Array | float, factors: Array, strides: Array, *, exact: bool = True
+) -> Array:
     """Each device sends `sent_bytes` in equal parts to every member; seconds per level."""
+    own = 1.0 if exact else 0.0
     loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(sent_bytes), len(network.levels))))
     size = _product(factors, range(factors.shape[-1]))
     inner = np.ones(factors.shape[:-1])
@@ -128,13 +141,12 @@ def all_to_all_loads(network: Network, sent_bytes: Array | float, factors: Array
         if members == network.torus:
             for index in members:
                 rate = axis_rate(network, index, factors, strides)
-                ways = factors[..., index]
-                cut = sent_bytes * (inner * factor / size) * (ways - ways % 2 / ways) / 4.0
+                cut = sent_bytes * (inner * factor / size) * _cut_share(network, index, factors, strides, own)
                 loads[..., index] = np.divide(cut, rate, out=np.zeros_like(cut * rate), where=rate > 0)
         else:
             index = members[0]
             reach = 1.0 if network.beyond(index) else inner * factor / size
-            crossing = np.where(factor > 1, sent_bytes * (reach - inner / size), 0.0)
+            crossing = np.where(factor > 1, sent_bytes * (reach - own * inner / size), 0.0)
             loads[..., index] = crossing / network.rate(index) + _switch_latency_s(network, index, factor)
         inner = inner * factor
     return loads
@@ -167,6 +179,17 @@ def duration(loads: Array) -> Array:
     return slowest
 
 
+def _cut_share(network: Network, index: int, factors: Array, strides: Array, own: float) -> Array:
+    """Bytes on the busiest link of an axis over what a member sends along it, at the rate of `axis_rate`."""
+    axis = network.levels[index]
+    assert isinstance(axis, TorusAxis)
+    ways = factors[..., index]
+    share: Array = (ways - own * (ways % 2) / ways) / 4.0
+    if axis.one_way:
+        share = np.where(axis.wraps & (ways * strides[..., index] == axis.size), (ways - own) / 2.0, share)
+    return share
+
+
 def _torus_gather_s(network: Network, share: Array, factors: Array, strides: Array) -> Array:
     """Transfer over all axes at once, never less than the hops."""
     rate = sum(axis_rate(network, i, factors, strides) for i in network.torus)
@@ -176,7 +199,8 @@ def _torus_gather_s(network: Network, share: Array, factors: Array, strides: Arr
         assert isinstance(axis, TorusAxis)
         factor, stride = factors[..., index], strides[..., index]
         ring = axis.wraps & (factor * stride == axis.size)
-        hops = hops + axis.hop_s * stride * np.where(ring, factor / 2.0, factor - 1.0) * (factor > 1)
+        far = np.where(ring & (not axis.one_way), factor / 2.0, factor - 1.0)
+        hops = hops + axis.hop_s * stride * far * (factor > 1)
     seconds = np.divide(
         share, rate, out=np.zeros(np.broadcast_shapes(share.shape, np.shape(rate))), where=rate > 0
     )

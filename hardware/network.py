@@ -13,7 +13,8 @@ class TorusAxis:
     """One axis of a torus or mesh.
 
     A wrapped axis is a ring: both of a device's links on the axis carry traffic at `link_bytes_per_s`
-    each way. An axis that does not wrap, or a part of one, is a line at the one-way rate.
+    each way. An axis that does not wrap, or a part of one, is a line at the one-way rate. `one_way` is for
+    programs that send round a ring in one direction only.
     """
 
     name: str
@@ -21,6 +22,7 @@ class TorusAxis:
     link_bytes_per_s: float
     wraps: bool
     hop_s: float
+    one_way: bool = False
 
 
 @dataclass(frozen=True)
