@@ -71,13 +71,23 @@ def policies_of(framework: Framework) -> tuple[Policy, ...]:
     return (*(by_name[name] for name in POLICIES), leanest)
 
 
-def saved_by_policy(framework: Framework, kind: LayerKind, shape: Shape) -> Array:
-    """Bytes saved per layer and micro-batch under each policy, shape [policies, R]."""
+def saved_tensors(framework: Framework, kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    """Bytes of every tensor that a layer saves per micro-batch when nothing is recomputed, `unfused` included."""
     tensors = saved_bytes(kind, shape)
     tensors["unfused"] = (framework.unfused_factor - 1.0) * np.sum(list(tensors.values()), axis=0)
-    return np.array(
-        [sum(b for name, b in tensors.items() if name not in p.dropped) for p in policies_of(framework)]
-    )
+    return tensors
+
+
+def kept_bytes(policy: Policy, tensors: dict[str, Array]) -> Array:
+    """Bytes that a policy keeps of them."""
+    kept: Array = sum((b for name, b in tensors.items() if name not in policy.dropped), np.zeros(1))
+    return kept
+
+
+def saved_by_policy(framework: Framework, kind: LayerKind, shape: Shape) -> Array:
+    """Bytes saved per layer and micro-batch under each policy, shape [policies, R]."""
+    tensors = saved_tensors(framework, kind, shape)
+    return np.array([kept_bytes(p, tensors) for p in policies_of(framework)])
 
 
 def repeated_by_policy(framework: Framework, forward: dict[str, Array]) -> Array:
