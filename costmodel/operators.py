@@ -91,8 +91,29 @@ def tp_ways(weight: Weight, kind: LayerKind | None, tp: Array) -> Array:
 def product_s(rates: Rates, m: Array, k: Array | float, n: Array | float, flop_per_s: float) -> Array:
     """Seconds of an [m, k] x [k, n] product in bf16 traffic; sources in the module docstring."""
     shape = (1.0 + rates.m0 / np.maximum(m, 1e-9)) * (1.0 + rates.n0 / np.minimum(k, n))
-    compute = 2.0 * m * k * n / flop_per_s * shape
-    return np.maximum(compute, BF16 * (m * k + k * n + m * n) / rates.hbm_bytes_per_s)
+    compute = product_flops(m, k, n) / flop_per_s * shape
+    return np.maximum(compute, product_bytes(m, k, n) / rates.hbm_bytes_per_s)
+
+
+def product_flops(m: Any, k: Any, n: Any) -> Any:
+    """FLOPs of an [m, k] x [k, n] product: a multiplication and an addition per term."""
+    return 2.0 * m * k * n
+
+
+def product_bytes(m: Any, k: Any, n: Any, x: float = BF16, w: float = BF16, out: float = BF16) -> Any:
+    """Bytes of an [m, k] x [k, n] product, each operand moved once; `x`, `w`, `out` are bytes per element."""
+    return x * (m * k) + w * (k * n) + out * (m * n)
+
+
+def attention_bytes(
+    queries: Any, query_width: Any, keys: Any, key_width: Any, query: float = BF16, kv: float = BF16
+) -> Any:
+    """Bytes of an attention kernel that keeps its scores on the chip: queries and output, keys and values.
+
+    `queries` and `keys` are tokens, `query_width` the elements of a query and of its output over all heads,
+    `key_width` those of a key and its value, `query` and `kv` bytes per element.
+    """
+    return query * (queries * query_width) + kv * (keys * key_width)
 
 
 def kv_width(kind: LayerKind, tp: Array) -> Array:
@@ -239,7 +260,7 @@ def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     a = kind.attention
     flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window))
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
-    moved = BF16 * shape.tokens * (queries + kv_width(kind, shape.tp))
+    moved = attention_bytes(shape.tokens, queries, shape.tokens, kv_width(kind, shape.tp))
     return np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
 
 
