@@ -92,7 +92,8 @@ def product_s(rates: Rates, m: Array, k: Array | float, n: Array | float, flop_p
     """Seconds of an [m, k] x [k, n] product in bf16 traffic; sources in the module docstring."""
     shape = (1.0 + rates.m0 / np.maximum(m, 1e-9)) * (1.0 + rates.n0 / np.minimum(k, n))
     compute = product_flops(m, k, n) / flop_per_s * shape
-    return np.maximum(compute, product_bytes(m, k, n) / rates.hbm_bytes_per_s)
+    seconds: Array = np.maximum(compute, product_bytes(m, k, n) / rates.hbm_bytes_per_s)
+    return seconds
 
 
 def product_flops(m: Any, k: Any, n: Any) -> Any:
@@ -261,7 +262,8 @@ def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window))
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
     moved = attention_bytes(shape.tokens, queries, shape.tokens, kv_width(kind, shape.tp))
-    return np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
+    seconds: Array = np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
+    return seconds
 
 
 def _elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
