@@ -11,7 +11,7 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import UnknownNameError, WorkloadError
-from meshwright.hardware.network import SCALE_UP_TIERS, TorusAxis
+from meshwright.hardware.network import SCALE_UP_TIERS, Level, TorusAxis
 
 Overlap = Literal["full", "none", "calibrated"]
 Streams = Literal["shared", "independent"]
@@ -55,18 +55,24 @@ class Setting:
 
     @cached_property
     def network(self) -> Network:
-        eff = self.efficiency
-        achieved = tuple(
-            eff.scale_up if isinstance(level, TorusAxis) or level.name in SCALE_UP_TIERS else eff.scale_out
-            for level in self.cluster.levels
-        )
-        return Network(self.cluster.levels, achieved)
+        return network_of(self.cluster.levels, self.efficiency)
 
     @property
     def capacity_bytes(self) -> int:
         """Bytes of a device that tensors may fill."""
         memory, fw = self.cluster.chip.memory_bytes, self.framework
         return int(memory * (1 - fw.reserve_share)) - fw.reserve_bytes
+
+
+def network_of(levels: tuple[Level, ...], efficiency: Efficiency) -> Network:
+    """The levels of a cluster at the rates that an efficiency file says are reached."""
+    achieved = tuple(
+        efficiency.scale_up
+        if isinstance(level, TorusAxis) or level.name in SCALE_UP_TIERS
+        else efficiency.scale_out
+        for level in levels
+    )
+    return Network(levels, achieved)
 
 
 @dataclass(frozen=True)
