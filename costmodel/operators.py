@@ -216,16 +216,20 @@ def operator_flops(kind: LayerKind, seq_len: int, causal: bool = True) -> dict[s
 
 def weight_flops(weight: Weight, kind: LayerKind | None = None) -> float:
     """Forward FLOPs of one token in the product with a weight; 0 for what is no product (norms, look-ups)."""
-    met = weight.params / weight.count * kind.ffn.top_k if kind and weight.routed else weight.params
-    return 2.0 * met if weight.matmul else 0.0
+    copies = kind.ffn.top_k if kind and weight.routed else weight.count
+    return float(product_flops(copies, weight.rows, weight.cols)) if weight.matmul else 0.0
 
 
 def token_flops(model: ModelSpec, seq_len: int, causal: bool = True) -> float:
     """Forward FLOPs of one token of a sequence: products of active parameters, the head and the attention kernel."""
     layers = zip(model.layers_by_kind, model.kinds, strict=True)
-    # The token table is a look-up on the way in and the head, where tied, a product on the way out.
-    head = 2.0 * model.head_matrix.params
-    return head + sum(n * sum(operator_flops(kind, seq_len, causal).values()) for n, kind in layers)
+    products = (n * sum(operator_flops(kind, seq_len, causal).values()) for n, kind in layers)
+    return head_flops(model) + sum(products)
+
+
+def head_flops(model: ModelSpec) -> float:
+    """Forward FLOPs of one token in the head: a product also where the token table, a look-up on the way in, serves."""
+    return float(product_flops(1, model.head_matrix.rows, model.head_matrix.cols))
 
 
 def model_flops(setting: Setting) -> float:
