@@ -23,6 +23,11 @@ from meshwright.hardware.figures import (
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4"]
 
+# Bytes of one element; scales of block formats are not counted.
+ELEMENT_BYTES: dict[str, float] = {
+    "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp6": 0.75, "fp4": 0.5, "int8": 1, "int4": 0.5,
+}  # fmt: skip
+
 
 class Memory(Strict):
     """HBM of one chip. `usable_per_device` is what driver or compiler leaves, per device."""

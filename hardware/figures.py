@@ -82,6 +82,14 @@ class SecondsFigure(Figure):
         return units.parse_seconds(self.text)
 
 
+class HertzFigure(Figure):
+    """si in cycles/s."""
+
+    @property
+    def si(self) -> float:
+        return units.parse_hertz(self.text)
+
+
 class CountFigure(Figure):
     """si is a whole number."""
 

@@ -27,6 +27,8 @@ _BYTE_RATE = {
     **{f"{p}bps": f / 8 for p, f in _DECIMAL.items()},
 }
 _FLOP_RATE = {f"{p}{u}/s": f for p, f in _DECIMAL.items() for u in ("FLOP", "OP")}
+_FLOP = {f"{p}{u}": f for p, f in _DECIMAL.items() for u in ("FLOP", "OP")}
+_HERTZ = {f"{p}Hz": f for p, f in _DECIMAL.items()}
 _PARAM_RATE = {f"{p}param/s": f for p, f in _DECIMAL.items()}
 _SECONDS = {
     "ns": Decimal("1e-9"),
@@ -59,6 +61,16 @@ def parse_bytes_per_s(text: object) -> float:
 def parse_flop_per_s(text: object) -> float:
     """Operations per second from '989 TFLOP/s' or '393 TOP/s'."""
     return float(_parse(text, "a peak", _FLOP_RATE, "'989 TFLOP/s' or '393 TOP/s'", ceiling=Decimal("1e24")))
+
+
+def parse_flop(text: object) -> float:
+    """Operations from '1 TFLOP' or '393 GOP'."""
+    return float(_parse(text, "a number of operations", _FLOP, "'1 TFLOP'", ceiling=Decimal("1e30")))
+
+
+def parse_hertz(text: object) -> float:
+    """Cycles per second from '1.75 GHz'."""
+    return float(_parse(text, "a clock", _HERTZ, "'1.75 GHz'", ceiling=Decimal("1e12")))
 
 
 def parse_params_per_s(text: object) -> float:
