@@ -53,7 +53,7 @@ class Refiner:
     def steps(self) -> tuple[Step, ...]:
         """In order, from frames on."""
         by_kind = [step for k in self.space.kinds_by_weight for step in (self.policy(k), self.memory)]
-        return (self.shapes, *by_kind, self.together, self.rows, self.cuts, self.splits)
+        return (self.shapes, self.room, *by_kind, self.together, self.rows, self.cuts, self.splits)
 
     def shapes(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Frames that the network holds, with experts and the kind of context parallelism."""
@@ -64,6 +64,27 @@ class Refiner:
         if len(rows):
             rows = self.funnel.keep(EXPERTS, rows, best_comm(self.setting, rows).placeable("ep"))
         return self._open(rows)
+
+    def room(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+        """Whether the leanest policies and data sharding fit the device memory, whatever the time.
+
+        It spares a question that nothing fits most of its refinements; once a plan is known it is left to `memory`.
+        """
+        if np.isfinite(cutoff_s):
+            return bounds, rows
+        capacity = self.setting.capacity_bytes
+
+        def reachable(cuts: Cuts, part: Array) -> Array:
+            return cuts.feasible(2.0 * cuts.total_s, capacity).astype(float)
+
+        holds = np.zeros(len(rows), bool)
+        for offload in self.space.offloads:
+            left = np.flatnonzero(~holds)
+            some = rows[left].with_columns(offload=np.full(len(left), offload))
+            if len(left):
+                table = StageTable.of(self.setting, some, best_comm(self.setting, some))
+                holds[left] = self._by_depth(loosest(table), reachable) > 0
+        return np.where(holds, bounds, np.inf), rows
 
     def policy(self, kind: int) -> Step:
         """Refine by the recompute policy of one layer kind, and with the first one by what is offloaded."""
@@ -179,17 +200,23 @@ class Refiner:
         coarse: bool = False,
         some: SomeStage | None = None,
     ) -> Array:
-        """Bounds over all cuts, by groups of rows that are cut from the same units and are about as deep.
+        """Bounds over all cuts."""
+
+        def bounds(cuts: Cuts, part: Array) -> Array:
+            stages = None if some is None else some[part]
+            return cuts.bounds(self.setting, cutoff_s, tolerance, coarse, stages)
+
+        return self._by_depth(costs, bounds)
+
+    def _by_depth(self, costs: StageCosts, value: Callable[[Cuts, Array], Array]) -> Array:
+        """A value of each row, by groups of rows that are cut from the same units and are about as deep.
 
         Tables are as wide as the deepest pipeline in them.
         """
-        rows, bounds = costs.rows, np.zeros(len(costs.rows))
+        rows, out = costs.rows, np.zeros(len(costs.rows))
         depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
         groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
         for g, group in enumerate(groups):
             part = np.flatnonzero(of_row == g)
-            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)))
-            bounds[part] = cuts.bounds(
-                self.setting, cutoff_s, tolerance, coarse, None if some is None else some[part]
-            )
-        return bounds
+            out[part] = value(Cuts.of(costs[part], Units.of(self.setting, int(group // 64))), part)
+        return out

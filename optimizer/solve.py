@@ -97,7 +97,7 @@ class Search:
             frame = frames(self.space, self.funnel)
             self.start = frame_bounds(self.setting, frame), frame
         refine = self.refiner.steps
-        batches = (_FRAMES, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
+        batches = (_FRAMES, _MEMORY, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in batches]
         levels[0].push(*self.start)
         cutoff, steps = float("inf"), 0
