@@ -1,8 +1,8 @@
 """The space of layouts, in five refinements, each listed only where the one before survives its bound.
 
     frame   dp, cp, tp, pp, vpp, micro-batch, sequences
-    shape   + ep, etp, cp_kind, offload
-    choice  + recompute policy of each layer kind, the kind with most layers first
+    shape   + ep, etp, cp_kind
+    choice  + offload, and recompute policy of each layer kind, the kind with most layers first
     row     + dp split into dp_replicate and dp_shard, ZeRO level
     plan    + placement; the solver adds the layers of each stage
 
