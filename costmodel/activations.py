@@ -87,7 +87,7 @@ def checkpoint_bytes(
     tokens: float, layers: int, width: float, tensors: float, dtype_bytes: float = BF16
 ) -> float:
     """The book's count: so many tensors of `width` per token and layer."""
-    return dtype_bytes * tokens * layers * width * tensors
+    return float(dtype_bytes * tokens * layers * width * tensors)
 
 
 def _one_token(seq_len: int) -> Shape:

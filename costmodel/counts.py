@@ -124,6 +124,12 @@ def rule_crossover(width: int, against: str = "layers") -> int:
     return found
 
 
+def sparsity(held: float, met: float) -> float:
+    """Experts (or parameters) held over those that a token meets: how many times the tokens that a product with all
+    of them needs to be as busy as a dense one."""
+    return held / met
+
+
 def state_bytes(each: Mapping[str, float], params: float, zero: int = 0, ways: int = 1) -> dict[str, float]:
     """Bytes on one device by state part; `each` is bytes per parameter, `ways` the ranks that ZeRO shards over."""
     return {part: size * params / (ways if zero >= ZERO_FROM[part] else 1) for part, size in each.items()}
@@ -134,6 +140,6 @@ def most_params(memory_bytes: float, each: Mapping[str, float]) -> float:
     return memory_bytes / sum(each.values())
 
 
-def utilisation(flops: float, device_s: float, flop_per_s: float) -> float:
-    """MFU: FLOPs that the model needs over those that the devices could do in the seconds they were held."""
-    return flops / (device_s * flop_per_s)
+def utilisation(flops: float, chip_s: float, flop_per_s: float) -> float:
+    """MFU: FLOPs that the model needs over those that the chips could do in the seconds they were held."""
+    return flops / (chip_s * flop_per_s)

@@ -46,6 +46,10 @@ class Framework:
     reserve_bytes: int
     reserve_share: float
 
+    def capacity_bytes(self, memory_bytes: int) -> int:
+        """Bytes of a device that tensors may fill."""
+        return int(memory_bytes * (1 - self.reserve_share)) - self.reserve_bytes
+
 
 FRAMEWORKS: dict[str, Framework] = {
     "jax": Framework(

@@ -60,8 +60,7 @@ class Setting:
     @property
     def capacity_bytes(self) -> int:
         """Bytes of a device that tensors may fill."""
-        memory, fw = self.cluster.chip.memory_bytes, self.framework
-        return int(memory * (1 - fw.reserve_share)) - fw.reserve_bytes
+        return self.framework.capacity_bytes(self.cluster.chip.memory_bytes)
 
 
 def network_of(levels: tuple[Level, ...], efficiency: Efficiency) -> Network:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from bad_input_cases import CASES, FILES
 
+from meshwright.optimizer.asks import COMMANDS
 from meshwright.optimizer.cli import main
 
 
@@ -49,6 +50,5 @@ def words(template: str, given: str) -> list[str]:
 
 def test_no_arguments_name_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert capsys.readouterr().err == (
-        "meshwright: name a command: recommend, estimate, compare, chips, clusters, models; see meshwright --help\n"
-    )
+    names = ", ".join(("recommend", "estimate", "compare", "chips", "clusters", "models", *COMMANDS))
+    assert capsys.readouterr().err == f"meshwright: name a command: {names}; see meshwright --help\n"
