@@ -57,7 +57,12 @@ def listed_shapes(chip_name: str) -> dict[Shape, Shape]:
 
 
 def wrap_flags(torus: Torus, shape: Shape) -> tuple[bool, ...]:
-    """Which axes are rings. v5e, v6e: an axis of 16. v4, v5p, TPU7x: all, once made of whole cubes."""
+    """Which axes are rings. v5e, v6e: an axis of 16. v4, v5p, TPU7x: all, once made of whole cubes.
+
+    Errors: ClusterError where no source states the rule.
+    """
+    if torus.wraps == "not stated":
+        raise ClusterError(f"no source says which axes of a slice {_text(shape)} wrap on this {torus.kind}")
     if torus.wraps == "axis of 16":
         return tuple(size == 16 for size in shape)
     return (_whole_cubes(shape),) * len(shape)
