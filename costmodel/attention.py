@@ -117,8 +117,10 @@ def attention(
             "q / 2 * C / W * (G + 1) / G",
             "of full self-attention, T = S",
         )
-    decode = "decode" if queries == 1 else "attention"
-    question = f"{decode}: {queries:,} queries on {keys:,} keys, {sequences:,} sequences, on {chip.title}, from {move.name}"
+    what = f"T={queries:,}, S={keys:,}, N={heads}, K={kv_heads}, H={head_dim}, B={sequences:,}"
+    question = (
+        f"{'decode' if queries == 1 else 'attention'} {what} in {dtype} on {chip.title}, from {move.name}"
+    )
     notes = (devices_note(chip),) if chip.devices_per_chip > 1 else ()
     return Working(question, given, steps, binds(seconds), notes)
 

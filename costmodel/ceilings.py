@@ -22,6 +22,7 @@ from meshwright.hardware.network import TorusAxis
 from meshwright.hardware.onchip import SUBLANES, TpuUnits, gpu_units, tpu_units, units_of, vector_flop_per_s
 
 SOURCES = ("hbm", "vmem", "l2", "host", "network", "dcn")
+_SHORT = 45  # characters of a note that a line still takes
 LINKS = ("host", "network", "dcn")  # operands that come over these pass through HBM
 
 
@@ -71,8 +72,8 @@ def source_rate(chip: Chip, source: str) -> Ceiling:
 
 
 def cited(figure: Figure) -> str:
-    """Where a figure comes from, with its note."""
-    return figure.source + (f"; {figure.note}" if figure.note else "")
+    """Where a figure comes from, with its note where that is short (all of it: `meshwright chips`)."""
+    return figure.source + (f"; {figure.note}" if 0 < len(figure.note) <= _SHORT else "")
 
 
 def mxu_multiples(chip: Chip) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ Formulas: roofline.py and operators.py; the reading of a product: operands.py. S
 chapters 1, 2 and 7.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -30,7 +30,7 @@ from meshwright.hardware.errors import InputError
 from meshwright.hardware.onchip import padded
 
 NEVER = "never"
-_BATCHES = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
+ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 def matmul(
@@ -41,6 +41,7 @@ def matmul(
     compute: str | None = None,
     source: str = "hbm",
     sizes: Mapping[str, int] | None = None,
+    rows: Sequence[int] = ROWS,
     tile: tuple[int, int] | None = None,
     flop_per_s: float | None = None,
     bytes_per_s: float | None = None,
@@ -52,7 +53,7 @@ def matmul(
         weights: their dtype, instead of the one in the text.
         compute: the dtype whose peak counts; the wider of the two operands' if not given.
         source: where the operands come from; from `host`, `network` and `dcn` only the weights do.
-        sizes: of named dimensions. With an open number of rows the answer is a table over rows.
+        sizes: of named dimensions. With an open number of rows the answer is a table over `rows`.
         tile: rows and columns of an output tile, to tell its intensity.
         flop_per_s, bytes_per_s: instead of the chip's.
 
@@ -63,7 +64,7 @@ def matmul(
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
     move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
     asked = _Matmul(product, chip, math, move, source, dtype)
-    return asked.working(tile)
+    return asked.working(tile, rows)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class _Matmul:
     def hbm(self) -> Ceiling:
         return source_rate(self.chip, "hbm")
 
-    def working(self, tile: tuple[int, int] | None) -> Working:
+    def working(self, tile: tuple[int, int] | None, rows: Sequence[int]) -> Working:
         p = self.product
         sized = {name: p.size(dims) for name, dims in self._dims().items()}
         m, k, n, many = (sized[name] for name in ("m", "k", "n", "products"))
@@ -99,7 +100,7 @@ class _Matmul:
         verdict = ""
         if k is not None and n is not None and many is not None:
             if m is None:
-                table = tuple(self._row(b, k, n, many) for b in _BATCHES)
+                table = tuple(self._row(b, k, n, many) for b in rows)
             else:
                 seconds = self._seconds(m, k, n, many)
                 steps = self._sized(m, k, n, many, seconds) | steps

@@ -14,6 +14,7 @@ from typing import get_args
 
 from meshwright.hardware.chip import ELEMENT_BYTES, Dtype
 from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.hardware.units import parse_count
 
 _ALIASES = {
     "f32": "fp32", "float32": "fp32", "bfloat16": "bf16", "f16": "fp16", "float16": "fp16", "f8": "fp8",
@@ -71,6 +72,19 @@ def parse_dtype(name: str) -> str:
     return found
 
 
+def parse_sizes(text: str) -> dict[str, int]:
+    """'B=240,D=8192' or 'B=4Ki'. Errors: InputError, UnitError."""
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+            raise InputError(f"cannot read size {part.strip()[:40]!r}; write sizes like 'B=240,D=8192'")
+        if name in sizes:
+            raise InputError(f"size {name} is given twice; keep one")
+        sizes[name] = parse_count(value)
+    return sizes
+
+
 def size_of(dim: str, sizes: Mapping[str, int]) -> int | None:
     """A dimension's size: the number itself, or the name's."""
     return int(dim) if dim.isdigit() else sizes.get(dim)
@@ -107,6 +121,10 @@ def parse_product(text: str, sizes: Mapping[str, int] | None = None) -> Product:
     given = dict(sizes or {})
     _check_sizes(given, (*x.dims, *w.dims))
     out = parse_operand(arrow[1]) if len(arrow) == 2 else None
+    for array in (a for a in (x, w, out) if a is not None):
+        names = [d for d in array.dims if not d.isdigit()]
+        if len(set(names)) < len(names):
+            raise InputError(f"{array} has a dimension twice; give each its own name")
     if out is not None and not any(d.isdigit() for d in (*x.dims, *w.dims, *out.dims)):
         return _named(x, w, out, given)
     readings = list(_positional(x, w, given))

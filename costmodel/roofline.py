@@ -56,6 +56,11 @@ def tiled_intensity(rows: float, cols: float, x: float = 2, w: float = 2) -> flo
     return product_intensity(rows, 1, cols, x, w, 0)
 
 
+def attainable(intensity: float, flop_per_s: float, bytes_per_s: float) -> float:
+    """FLOP/s at an intensity when all overlaps: the roofline."""
+    return 1.0 / lower_s(1.0 / flop_per_s, 1.0 / intensity / bytes_per_s)
+
+
 def overlap(seconds: Mapping[str, float]) -> Working:
     """Bounds from the seconds of each resource. Errors: InputError where there are none, or one is negative."""
     if not seconds or min(seconds.values()) < 0:

@@ -8,7 +8,7 @@ here and its name in COMMANDS.
 from importlib import import_module
 from typing import Any
 
-COMMANDS: tuple[str, ...] = ("count",)
+COMMANDS: tuple[str, ...] = ("count", "inventory", "roofline")
 
 
 def add_all(subparsers: Any) -> None:
