@@ -15,6 +15,7 @@ from meshwright.hardware.figures import (
     BytesFigure,
     CountFigure,
     FlopFigure,
+    PowerFigure,
     RateFigure,
     SecondsFigure,
     Strict,
@@ -87,7 +88,7 @@ class Price(Strict):
 
 
 class Chip(Strict):
-    """One chip. Fields are per chip, properties per device."""
+    """One chip. Fields are per chip, properties per device. `power` is what it may draw, its note says which measure."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
@@ -98,6 +99,7 @@ class Chip(Strict):
     devices_per_chip: int = Field(ge=1, le=16)
     peak: dict[Dtype, FlopFigure]
     memory: Memory
+    power: PowerFigure | None = None
     host_link: RateFigure | None = None
     scale_up: Torus | Switch
     scale_out: ScaleOut

@@ -74,6 +74,14 @@ class FlopFigure(Figure):
         return units.parse_flop_per_s(self.text)
 
 
+class PowerFigure(Figure):
+    """si in watts."""
+
+    @property
+    def si(self) -> float:
+        return units.parse_watts(self.text)
+
+
 class SecondsFigure(Figure):
     """si in seconds."""
 

@@ -30,6 +30,7 @@ _FLOP_RATE = {f"{p}{u}/s": f for p, f in _DECIMAL.items() for u in ("FLOP", "OP"
 _FLOP = {f"{p}{u}": f for p, f in _DECIMAL.items() for u in ("FLOP", "OP")}
 _HERTZ = {f"{p}Hz": f for p, f in _DECIMAL.items()}
 _PARAM_RATE = {f"{p}param/s": f for p, f in _DECIMAL.items()}
+_WATTS = {f"{p}W": f for p, f in _DECIMAL.items()}
 _SECONDS = {
     "ns": Decimal("1e-9"),
     "us": Decimal("1e-6"),
@@ -76,6 +77,11 @@ def parse_hertz(text: object) -> float:
 def parse_params_per_s(text: object) -> float:
     """Parameters per second from '3 Gparam/s' (what an optimizer on the host updates)."""
     return float(_parse(text, "an update rate", _PARAM_RATE, "'3 Gparam/s'", ceiling=Decimal("1e18")))
+
+
+def parse_watts(text: object) -> float:
+    """Watts from '700 W' or '1.2 kW'."""
+    return float(_parse(text, "a power", _WATTS, "'700 W' or '1.2 kW'", ceiling=Decimal("1e12")))
 
 
 def parse_seconds(text: object) -> float:
