@@ -65,6 +65,9 @@ def count_parts(model: ModelSpec, seq_len: int, tokens: int | None = None) -> Wo
     steps = {
         "params": Step(model.params, formula="every weight once", note="a tied head once"),
         "active_params": Step(model.active_params, formula="those that one token meets"),
+        "params_book": Step(
+            counts.matrices(parts).params, formula="matrices only", note="norms, biases, routers left out"
+        ),
         "attention_share_of_params": Step(
             counts.layer_share(parts, *PROJECTIONS), SHARE, "q k v o / layer matrices"
         ),

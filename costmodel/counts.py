@@ -74,6 +74,12 @@ def part_of(weight: Weight) -> str:
     return {"experts": "experts", "shared": "shared experts"}.get(block, block)
 
 
+def matrices(parts: Mapping[str, Part]) -> Part:
+    """What the book counts: matrices of layers, embedding and head; norms, biases and routers left out."""
+    left_out = ("vectors", "router")
+    return sum((part for name, part in parts.items() if name not in left_out), Part())
+
+
 def layer_share(parts: Mapping[str, Part], *names: str) -> float:
     """Parameters of the named parts over all matrices of the layers, embedding, head and vectors left out."""
     of = {

@@ -13,8 +13,11 @@ from typing import Any
 
 import yaml
 
+from meshwright.hardware.errors import MeshwrightError
+
 Value = float | int | bool | str
-TOPICS = ("bounds", "collectives", "counts", "roofline", "serving")  # modules of adapters
+# Modules of adapters.
+TOPICS = ("bounds", "collectives", "counts", "memory", "mixtures", "roofline", "serving")
 
 
 class UnansweredError(Exception):
@@ -99,6 +102,9 @@ def answer(topic: str, quantity: str, unit: str, inputs: Mapping[str, Any]) -> V
     for adapter in _ADAPTERS.get((topic, quantity), ()):
         try:
             return adapter(Given(inputs, unit))
-        except UnansweredError as reason:
+        except (
+            UnansweredError,
+            MeshwrightError,
+        ) as reason:  # what the functions refuse is not answered either
             reasons.append(str(reason))
     raise UnansweredError(reasons[-1])
