@@ -60,6 +60,23 @@ def balance(chip: Chip) -> dict[str, Step]:
     return steps
 
 
+def rate_ratio(chip: Chip, over: str, under: str) -> float:
+    """One place's rate over another's, by their names in ceilings.py. Errors: MissingFigureError."""
+    return source_rate(chip, over).per_s / source_rate(chip, under).per_s
+
+
+def ratios(chip: Chip, other: Chip) -> Working:
+    """Two chips side by side, bf16, memory and its rate; the first over the second."""
+    pairs = {
+        "flops": (peak(chip, "bf16").per_s, peak(other, "bf16").per_s, "FLOP/s"),
+        "hbm": (chip.memory.capacity.si, other.memory.capacity.si, "B"),
+        "hbm_rate": (chip.memory.bandwidth.si, other.memory.bandwidth.si, "B/s"),
+    }
+    given = {f"{name}_{i}": Step(pair[i - 1], unit) for name, (*pair, unit) in pairs.items() for i in (1, 2)}
+    steps = {name: Step(a / b, "ratio", f"{name}_1 / {name}_2") for name, (a, b, _) in pairs.items()}
+    return Working(f"{chip.title} over {other.title}", given, steps)
+
+
 def inside(chip: Chip) -> dict[str, Step]:
     """Units of one chip and the rates that follow from their clock."""
     units = units_of(chip.name)

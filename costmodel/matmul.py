@@ -83,11 +83,6 @@ class _Matmul:
         return self.source in LINKS
 
     @property
-    def elements(self) -> tuple[float, float, float]:
-        p = self.product
-        return p.x.element_bytes, p.w.element_bytes, p.out.element_bytes
-
-    @property
     def hbm(self) -> Ceiling:
         return source_rate(self.chip, "hbm")
 
@@ -106,7 +101,7 @@ class _Matmul:
                 steps = self._sized(m, k, n, many, seconds) | steps
                 verdict = binds(seconds) + self._by_batch(m, steps)
         if tile is not None:
-            x, w, _ = self.elements
+            x, w, _ = self.product.element_bytes
             note = "operands read again for every tile, output not counted"
             value = tiled_intensity(*tile, x, w)
             steps["tile_intensity"] = Step(value, "FLOP/B", "2 bm bn / (x bm + w bn)", note)
@@ -133,21 +128,21 @@ class _Matmul:
                 value = sized[name]
                 given[name] = Step("open" if value is None else value, note=shown)
         arrays = (self.product.x, self.product.w, self.product.out)
-        for name, array, size in zip(("x", "w", "out"), arrays, self.elements, strict=True):
+        for name, array, size in zip(("x", "w", "out"), arrays, self.product.element_bytes, strict=True):
             given[name] = Step(size, "B", note=f"per element of {array}")
         return given
 
     def _seconds(self, m: float, k: float, n: float, many: float) -> dict[str, float]:
         flops = many * product_flops(m, k, n)
-        moved = many * product_bytes(m, k, n, *self.elements)
+        moved = many * product_bytes(m, k, n, *self.product.element_bytes)
         out = {"t_math": flops / self.math.per_s}
         if self.link:
-            weights = many * product_bytes(0, k, n, *self.elements)
+            weights = many * product_bytes(0, k, n, *self.product.element_bytes)
             return out | {"t_link": weights / self.move.per_s, "t_hbm": moved / self.hbm.per_s}
         return out | {"t_memory": moved / self.move.per_s}
 
     def _sized(self, m: int, k: int, n: int, many: int, seconds: Mapping[str, float]) -> dict[str, Step]:
-        x, w, out = self.elements
+        x, w, out = self.product.element_bytes
         flops = many * product_flops(m, k, n)
         weights = many * product_bytes(0, k, n, x, w, out)
         moved = weights if self.link else many * product_bytes(m, k, n, x, w, out)
@@ -183,7 +178,7 @@ class _Matmul:
         return {"t_math_padded": Step(full, "s", "2 m k n / C, padded", note)}
 
     def _critical(self, k: int | None, n: int | None) -> dict[str, Step]:
-        x, w, out = self.elements
+        x, w, out = self.product.element_bytes
         batch = critical_batch(w, self.math.per_s, self.move.per_s)
         per = " per product" if self.product.batch else ""
         steps = {"critical_batch": Step(batch, "tokens", "w C / (2 W)", f"rows{per}; weights alone move")}
@@ -195,6 +190,10 @@ class _Matmul:
                 "w k n / (2 k n W / C - x k - out n)",
                 f"rows{per}; all three operands move",
             )
+            if exact < inf:
+                steps["exact_over_asymptote"] = Step(
+                    exact / batch, "ratio", "critical_batch_exact / critical_batch"
+                )
         beta = w / x * critical_intensity(self.math.per_s, self.move.per_s)
         if beta != batch:
             note = "the book's rule of thumb; right only where C is the bf16 rate"

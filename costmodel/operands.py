@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import get_args
 
+from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.hardware.chip import ELEMENT_BYTES, Dtype
 from meshwright.hardware.errors import InputError, UnknownNameError
 from meshwright.hardware.units import parse_count
@@ -41,6 +42,19 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What an operation does: FLOPs, and bytes that it reads and writes."""
+
+    flops: float
+    bytes: float
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs per byte."""
+        return self.flops / self.bytes
+
+
+@dataclass(frozen=True)
 class Product:
     """A product with its dimensions told apart; None where a name has no size.
 
@@ -62,6 +76,32 @@ class Product:
         """Elements of these dimensions together; 1 of none."""
         known = [size_of(d, self.sizes) for d in dims]
         return None if None in known else prod(k for k in known if k is not None)
+
+    @property
+    def element_bytes(self) -> tuple[float, float, float]:
+        """Of x, w and the output."""
+        return self.x.element_bytes, self.w.element_bytes, self.out.element_bytes
+
+    @property
+    def work(self) -> Work:
+        """FLOPs, and bytes of all three arrays. Errors: InputError where a dimension has no size."""
+        m, k, n, many = self._sized()
+        return Work(many * product_flops(m, k, n), many * product_bytes(m, k, n, *self.element_bytes))
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of w. Errors: as `work`."""
+        _, k, n, many = self._sized()
+        return float(many * product_bytes(0, k, n, *self.element_bytes))
+
+    def _sized(self) -> tuple[int, int, int, int]:
+        found = [self.size(dims) for dims in (self.rows, self.contracted, self.cols, self.batch)]
+        m, k, n, many = (size or 0 for size in found)  # none is zero where it is known
+        if not m * k * n * many:
+            names = dict.fromkeys((*self.x.dims, *self.w.dims))
+            unknown = next(d for d in names if size_of(d, self.sizes) is None)
+            raise InputError(f"dimension {unknown} has no size; give it, like {unknown}=4096")
+        return m, k, n, many
 
 
 def parse_dtype(name: str) -> str:

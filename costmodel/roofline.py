@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from meshwright.costmodel.ceilings import Ceiling, peak, source_rate, vector_peak
-from meshwright.costmodel.operands import parse_dtype
+from meshwright.costmodel.operands import Work, parse_dtype
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
@@ -26,6 +26,16 @@ def lower_s(*seconds: float) -> float:
 def upper_s(*seconds: float) -> float:
     """Nothing overlaps: the sum; never more than as many times the longest as there are parts."""
     return sum(seconds)
+
+
+def most_apart(parts: int) -> float:
+    """The upper bound over the lower one at most: all parts take equally long."""
+    return upper_s(*[1.0] * parts) / lower_s(*[1.0] * parts)
+
+
+def seconds_at(amount: float, per_s: float) -> float:
+    """Seconds of FLOPs or bytes at a rate of one of them."""
+    return amount / per_s
 
 
 def critical_intensity(flop_per_s: float, bytes_per_s: float) -> float:
@@ -69,39 +79,48 @@ def overlap(seconds: Mapping[str, float]) -> Working:
     return Working("bounds of an operation", given, bounds(seconds), binds(seconds))
 
 
+def dot_product(length: float, dtype: str = "bf16") -> Work:
+    """The dot product of two vectors; its intensity tends to 1 / bytes per element."""
+    return Work(2.0 * length - 1.0, ELEMENT_BYTES[parse_dtype(dtype)] * (2.0 * length + 1.0))
+
+
+def elementwise(length: float, dtype: str = "bf16", operands: int = 2, flops: float = 1.0) -> Work:
+    """An elementwise operation that reads `operands` arrays and writes one."""
+    return Work(flops * length, ELEMENT_BYTES[parse_dtype(dtype)] * (operands + 1.0) * length)
+
+
 def operator(
-    flops: float,
-    moved_bytes: float,
+    work: Work,
     chip: Chip,
     *,
     dtype: str = "bf16",
     vector: bool = False,
     source: str = "hbm",
-    name: str = "operator",
+    name: str = "operation",
     flop_per_s: float | None = None,
     bytes_per_s: float | None = None,
 ) -> Working:
     """Roofline of any operation of which FLOPs and bytes are known.
 
     `vector` takes the rate of the vector units instead of the matrix units'; `flop_per_s` and `bytes_per_s` stand for
-    the chip's. Errors: as matmul.
+    the chip's. Errors: InputError, MissingFigureError.
     """
-    if flops <= 0 or moved_bytes <= 0:
-        raise InputError(f"flops={flops:g} and bytes={moved_bytes:g} must both be above zero")
+    if work.flops <= 0 or work.bytes <= 0:
+        raise InputError(f"flops={work.flops:g} and bytes={work.bytes:g} must both be above zero")
     if flop_per_s is not None:
         math = Ceiling("peak", flop_per_s, "given")
     else:
         math = vector_peak(chip) if vector else peak(chip, parse_dtype(dtype))
     move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
-    seconds = {"t_math": flops / math.per_s, "t_memory": moved_bytes / move.per_s}
+    seconds = {"t_math": seconds_at(work.flops, math.per_s), "t_memory": seconds_at(work.bytes, move.per_s)}
     given = {
         "C": Step(math.per_s, "FLOP/s", note=f"{math.name}: {math.note}"),
         "W": Step(move.per_s, "B/s", note=f"{move.name}: {move.note}"),
-        "flops": Step(float(flops), "FLOP"),
-        "bytes": Step(float(moved_bytes), "B"),
+        "flops": Step(work.flops, "FLOP"),
+        "bytes": Step(work.bytes, "B"),
     }
     steps = {
-        "intensity": Step(flops / moved_bytes, "FLOP/B", "flops / bytes"),
+        "intensity": Step(work.intensity, "FLOP/B", "flops / bytes"),
         "critical_intensity": Step(critical_intensity(math.per_s, move.per_s), "FLOP/B", "C / W"),
         "t_math": Step(seconds["t_math"], "s", "flops / C"),
         "t_memory": Step(seconds["t_memory"], "s", "bytes / W"),
@@ -112,28 +131,18 @@ def operator(
     return Working(f"{name} on {chip.title}, from {move.name}", given, steps, binds(seconds), notes)
 
 
-def dot_product(length: float, dtype: str = "bf16") -> tuple[float, float]:
-    """FLOPs and bytes of the dot product of two vectors; intensity tends to 1 / bytes per element."""
-    return 2.0 * length - 1.0, ELEMENT_BYTES[parse_dtype(dtype)] * (2.0 * length + 1.0)
-
-
-def elementwise(
-    length: float, dtype: str = "bf16", operands: int = 2, flops: float = 1.0
-) -> tuple[float, float]:
-    """FLOPs and bytes of an elementwise operation that reads `operands` arrays and writes one."""
-    return flops * length, ELEMENT_BYTES[parse_dtype(dtype)] * (operands + 1.0) * length
-
-
 def bounds(seconds: Mapping[str, float]) -> dict[str, Step]:
     """The steps that every roofline ends with."""
     least, most = lower_s(*seconds.values()), upper_s(*seconds.values())
     names = ", ".join(seconds)
-    most_apart = len(seconds)
     return {
         "t_lower": Step(least, "s", f"max({names})", "everything overlaps"),
         "t_upper": Step(most, "s", " + ".join(seconds), "nothing overlaps"),
         "upper_over_lower": Step(
-            most / least if least else 1.0, "ratio", "t_upper / t_lower", f"never above {most_apart}"
+            most / least if least else 1.0,
+            "ratio",
+            "t_upper / t_lower",
+            f"never above {most_apart(len(seconds)):g}",
         ),
     }
 

@@ -5,6 +5,7 @@ out stays as in the catalogue. A few chips are in a profile only, as far as it g
 are at their achievable rate already: with its profile goes the calibration `ideal`, not `book`.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
@@ -68,13 +69,26 @@ class Entry(Strict):
     domain: Printed | None = None
 
 
+class Share(Strict):
+    """A range of shares of the peak."""
+
+    low: float = Field(gt=0, le=1)
+    high: float = Field(gt=0, le=1)
+
+
 class Profile(Strict):
-    """Figures by chip name. `switch_latency` holds for all switched tiers of a cluster."""
+    """Figures by chip name.
+
+    Attributes:
+        switch_latency: of all switched tiers of a cluster.
+        reached: share of the peak that large products reach, by family of chips, as the source says it.
+    """
 
     name: str
     title: str
     source: str
     switch_latency: Printed | None = None
+    reached: dict[str, Share] = Field(default_factory=dict)
     chips: dict[str, Entry]
 
     def figure(self, kind: type[Figure], printed: Printed) -> dict[str, Any]:
@@ -154,7 +168,11 @@ def _chip(name: str, profile_name: str) -> Chip:
     entry = profile.chips.get(name, Entry())
     if entry.base is not None:
         return Chip.model_validate(_new(name, entry, entry.base, profile))
-    data = load_chip(name).model_dump()
+    return _with_entry(load_chip(name), entry, profile)
+
+
+def _with_entry(chip: Chip, entry: Entry, profile: Profile) -> Chip:
+    data = chip.model_dump()
     torus = data["scale_up"].get("dims") is not None
     data["peak"] |= {dtype: profile.figure(FlopFigure, p) for dtype, p in entry.peak.items()}
     places: tuple[tuple[Printed | None, type[Figure], tuple[str, str]], ...] = (
@@ -169,6 +187,7 @@ def _chip(name: str, profile_name: str) -> Chip:
     )
     for printed, kind, (part, field) in places:
         if printed is not None:
+            data[part] = data[part] or {}
             data[part][field] = profile.figure(kind, printed)
     if entry.host_link is not None:
         data["host_link"] = profile.figure(RateFigure, entry.host_link)
@@ -177,6 +196,45 @@ def _chip(name: str, profile_name: str) -> Chip:
     if not torus and profile.switch_latency is not None:
         data["scale_up"]["latency"] = profile.figure(SecondsFigure, profile.switch_latency)
     return Chip.model_validate(data)
+
+
+def with_figures(
+    chip: Chip,
+    *,
+    peaks: Mapping[str, float] | None = None,
+    hbm_bytes: float | None = None,
+    hbm_bytes_per_s: float | None = None,
+    link_bytes_per_s: float | None = None,
+    egress_bytes_per_s: float | None = None,
+    host_link_bytes_per_s: float | None = None,
+    chips_per_host: int | None = None,
+) -> Chip:
+    """A chip with figures of the question in place of its own; all per chip, rates one way, link as in Entry.
+
+    Peaks of dtypes that are not given keep their ratio to the first one that is: the same chip at another clock.
+    """
+    given = Profile(name="question", title="", source="given", chips={})
+
+    def printed(value: float, unit: str) -> Printed:
+        return Printed(text=f"{value!r} {unit}")
+
+    scale = 1.0
+    for dtype, rate in (peaks or {}).items():
+        if dtype in chip.peak:
+            scale = rate / chip.peak[dtype].si
+            break
+    wanted = {} if scale == 1.0 else {str(dtype): scale * figure.si for dtype, figure in chip.peak.items()}
+    wanted |= peaks or {}
+    entry = Entry(
+        peak={dtype: printed(rate, "FLOP/s") for dtype, rate in wanted.items()},  # type: ignore[misc]
+        hbm=None if hbm_bytes is None else printed(hbm_bytes, "B"),
+        hbm_rate=None if hbm_bytes_per_s is None else printed(hbm_bytes_per_s, "B/s"),
+        link=None if link_bytes_per_s is None else printed(link_bytes_per_s, "B/s"),
+        egress=None if egress_bytes_per_s is None else printed(egress_bytes_per_s, "B/s"),
+        host_link=None if host_link_bytes_per_s is None else printed(host_link_bytes_per_s, "B/s"),
+        chips_per_host=None if chips_per_host is None else Printed(text=str(chips_per_host)),
+    )
+    return _with_entry(chip, entry, given)
 
 
 def _whole_memory(hbm: Printed, profile: Profile, devices: int) -> dict[str, Any]:

@@ -44,6 +44,12 @@ class Given(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self.inputs
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self.inputs else default
+
     def has(self, *keys: str) -> bool:
         return all(key in self.inputs for key in keys)
 

@@ -136,7 +136,7 @@ def run_attention(args: argparse.Namespace) -> int:
 
 def run_op(args: argparse.Namespace) -> int:
     """Any operation."""
-    from meshwright.costmodel.roofline import dot_product, elementwise, operator
+    from meshwright.costmodel.roofline import Work, dot_product, elementwise, operator
 
     by_count = args.flops is not None and args.bytes is not None
     if [by_count or None, args.dot, args.add].count(None) != 2 or (args.flops is None) != (
@@ -144,13 +144,13 @@ def run_op(args: argparse.Namespace) -> int:
     ):
         raise InputError("give one operation: --flops with --bytes, or --dot N, or --add N")
     if args.dot is not None:
-        name, (flops, moved) = f"dot product of {args.dot:,}", dot_product(args.dot, args.dtype)
+        name, work = f"dot product of {args.dot:,}", dot_product(args.dot, args.dtype)
     elif args.add is not None:
-        name, (flops, moved) = f"sum of {args.add:,} elements", elementwise(args.add, args.dtype)
+        name, work = f"sum of {args.add:,} elements", elementwise(args.add, args.dtype)
     else:
-        name, flops, moved = "operation", args.flops, float(args.bytes)
+        name, work = "operation", Work(args.flops, float(args.bytes))
     working = operator(
-        flops, moved, _chip(args), dtype=args.dtype, vector=args.vector, source=args.source, name=name,
+        work, _chip(args), dtype=args.dtype, vector=args.vector, source=args.source, name=name,
         flop_per_s=args.peak, bytes_per_s=args.rate,
     )  # fmt: skip
     if args.plot is not None:
