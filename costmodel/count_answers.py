@@ -158,7 +158,7 @@ def count_cache(model: ModelSpec, context: int, sequences: int = 1, dtype: str =
     """
     dtype = parse_dtype(dtype)
     each = ELEMENT_BYTES[dtype]
-    token, sequence = cache_bytes(model, 1, each), cache_bytes(model, context, each)
+    token, sequence = _whole(cache_bytes(model, 1, each)), _whole(cache_bytes(model, context, each))
     weights = BF16 * model.params
     width = sum(n * cached_width(kind) for n, kind in zip(model.layers_by_kind, model.kinds, strict=True))
     latent = any(kind.attention.latent_width for kind in model.kinds)
@@ -175,7 +175,7 @@ def count_cache(model: ModelSpec, context: int, sequences: int = 1, dtype: str =
         "sequences_as_weights": Step(weights / sequence, "", "weights_bf16 / bytes_per_sequence"),
     }
     for saving in SAVINGS:
-        plain = cache_bytes(without(model, saving), context, each)
+        plain = _whole(cache_bytes(without(model, saving), context, each))
         if plain > sequence:
             name = f"without_{saving.replace(' ', '_')}"
             steps[name] = Step(plain, "B", "", f"of a sequence: {plain / sequence:.4g} times as much")
@@ -201,7 +201,8 @@ def count_cache(model: ModelSpec, context: int, sequences: int = 1, dtype: str =
     )
 
 
-def _whole(size_bytes: float) -> Value:
+def _whole(size_bytes: float) -> float:
+    """As an integer where it is one, which prints exactly."""
     return int(size_bytes) if float(size_bytes).is_integer() else size_bytes
 
 
@@ -223,8 +224,12 @@ def count_activations(model: ModelSpec, framework: Framework, seq_len: int, toke
         for policy, widths in BOOK_WIDTHS.items()
     ]
     steps = {
-        "least": Step(full.saved_bytes * tokens, "B", "2 D L tokens", "full: the input of each layer"),
-        "most": Step(everything.saved_bytes * tokens, "B", "", f"none: as {framework.name} keeps them"),
+        "least": Step(
+            _whole(full.saved_bytes * tokens), "B", "2 D L tokens", "full: the input of each layer"
+        ),
+        "most": Step(
+            _whole(everything.saved_bytes * tokens), "B", "", f"none: as {framework.name} keeps them"
+        ),
         "recompute_of_least": Step(full.training_ratio, SHARE, "training FLOPs, over none"),
         "book_everything_repeated": Step(
             training_ratio(1.0), SHARE, "(6 + 2) N D / 6 N D", "the book's block recompute"
