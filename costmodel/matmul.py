@@ -60,7 +60,7 @@ def matmul(
     Errors: InputError for shapes and dtypes that do not fit, MissingFigureError for rates that no source gives.
     """
     product = _with_weights(parse_product(text, sizes), weights)
-    dtype = parse_dtype(compute) if compute else _wider(product)
+    dtype = parse_dtype(compute) if compute else wider(product)
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
     move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
     asked = _Matmul(product, chip, math, move, source, dtype)
@@ -237,7 +237,7 @@ def _with_weights(product: Product, dtype: str | None) -> Product:
     return product if dtype is None else replace(product, w=replace(product.w, dtype=parse_dtype(dtype)))
 
 
-def _wider(product: Product) -> str:
+def wider(product: Product) -> str:
     """The compute dtype: narrower operands are widened to the other's."""
     x, w = product.x, product.w
     if x.element_bytes == w.element_bytes and x.dtype != w.dtype:

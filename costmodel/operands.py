@@ -104,6 +104,14 @@ class Product:
         return m, k, n, many
 
 
+def unsharded_columns(product: Product, ways: int) -> int:
+    """Columns of the whole product of which one of `ways` shards was seen, as a profile shows it."""
+    cols = product.size(product.cols)
+    if cols is None:
+        raise InputError(f"dimension {product.cols[0]} has no size; give it, like {product.cols[0]}=4096")
+    return cols * ways
+
+
 def parse_dtype(name: str) -> str:
     """Errors: UnknownNameError."""
     found = _ALIASES.get(name.lower(), name.lower())

@@ -4,6 +4,7 @@ Figures are in data/onchip.yaml, each with its source; what no source gives is N
 Arithmetic: jax-ml/scaling-book, chapters 2 and 12.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import TypeVar
@@ -24,6 +25,7 @@ from meshwright.hardware.figures import (
 SUBLANES, LANES = 8, 128  # of a TPU's vector unit and registers, in every generation
 WORD = 4  # bytes of one lane of a register, of a TPU and of a GPU
 SUBPARTITIONS, WARP = 4, 32  # of an SM, each with its own registers and `WARP` vector lanes
+FASTEST_CLOCK = 3e9  # of any accelerator here; the fastest listed is 2.1 GHz
 SM_REGISTERS = 256 * 2**10  # bytes, in every generation since V100
 
 
@@ -152,6 +154,19 @@ def vector_clock_hz(flop_per_s: float, alus: float, fused: bool = False) -> floa
     return flop_per_s / (alus * (2.0 if fused else 1.0))
 
 
+def counts_fused(flop_per_s: float, alus: float) -> bool:
+    """Whether a published vector rate counts a multiply-add as two: at one per cycle its clock would be too fast."""
+    return vector_clock_hz(flop_per_s, alus) > FASTEST_CLOCK
+
+
+def gpu_with_alus(alus: int) -> str:
+    """The first GPU that has so many vector ALUs. Errors: MissingFigureError."""
+    for name, units in _table().gpus.items():
+        if units.vector_alus == alus:
+            return name
+    raise MissingFigureError(f"no GPU is known with {alus:,} vector ALUs")
+
+
 def tensor_flop_per_cycle(flop_per_s: float, sms: int, tensor_cores_per_sm: int, clock_hz: float) -> float:
     """FLOPs of one tensor core per cycle behind a peak."""
     return flop_per_s / (sms * tensor_cores_per_sm * clock_hz)
@@ -167,11 +182,22 @@ def padded(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
+def padded_elements(shape: Sequence[int], tile: Sequence[int]) -> int:
+    """Elements that an array takes in memory laid out in tiles over its last dimensions."""
+    whole = len(shape) - len(tile)
+    return prod(shape[:whole]) * prod(padded(d, t) for d, t in zip(shape[whole:], tile, strict=True))
+
+
 def register_bytes(registers: int, lanes: int, word: int = WORD) -> int:
     """Bytes of a register file: of vector registers (lanes each) or of a sub-partition's words."""
     return registers * lanes * word
 
 
 def resident_warps(registers: int, per_thread: int, warp: int = WARP) -> int:
-    """Warps whose registers fit into one sub-partition of `registers` words of 4 bytes... per thread."""
+    """Warps whose registers fit into one sub-partition, each thread holding `per_thread`."""
     return registers // (per_thread * warp)
+
+
+def sm_bytes(sms: int, *per_sm: float) -> float:
+    """Memories of all SMs together: shared memory, registers."""
+    return sms * sum(per_sm)

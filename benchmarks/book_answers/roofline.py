@@ -1,9 +1,9 @@
-"""Rooflines, products, what is inside chips, inventories: topics roofline, matmul and parts of flops, memory, collective.
+"""Rooflines of operations and the balance of chips: topic roofline.
 
 Rates that a case gives stand in for those of its chip in the book's profile.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -12,7 +12,6 @@ from meshwright.costmodel.attention import attention_intensity, critical_length,
 from meshwright.costmodel.ceilings import source_rate
 from meshwright.costmodel.inventory import pod, rate_ratio, ratios
 from meshwright.costmodel.matmul import matmul
-from meshwright.costmodel.operands import Product, parse_operand, parse_product
 from meshwright.costmodel.roofline import (
     critical_batch,
     critical_intensity,
@@ -21,9 +20,7 @@ from meshwright.costmodel.roofline import (
     most_apart,
     operator,
     overlap,
-    product_intensity,
     seconds_at,
-    tiled_intensity,
 )
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
@@ -100,31 +97,6 @@ def dtypes(given: Given) -> tuple[str, str]:
     return str(given.get("weights", compute if given.has("activations") else "bf16")), compute
 
 
-def text_of(given: Given) -> str:
-    """The product of a case: as 'op', or x and w, with w turned where it is written [out, in]."""
-    if given.has("op") and "[" in str(given["op"]):
-        return str(given["op"])
-    x, w = parse_operand(str(given["x"])), parse_operand(str(given["w"]))
-    if x.dims[-1] != w.dims[0] and w.dims[-1] == x.dims[-1]:
-        return f"{x} x {w.dtype}[{','.join((w.dims[-1], *w.dims[:-1]))}]"
-    return f"{x} x {w}"
-
-
-def sizes_of(text: str, given: Mapping[str, Any], **more: int) -> dict[str, int]:
-    """Sizes of the product's named dimensions that the case gives."""
-    product: Product = parse_product(text)
-    names = {d for d in (*product.x.dims, *product.w.dims) if not d.isdigit()}
-    found = {name: int(given[name]) for name in names if name in given}
-    return found | {name: size for name, size in more.items() if name in names}
-
-
-def product_of(given: Given, **more: int) -> Working:
-    """Roofline of the case's product."""
-    text = text_of(given)
-    rate = {"bytes_per_s": memory_rate(given)} if given.has("vmem_Bps") or given.has("pcie_Bps") else {}
-    return matmul(text, chip_of(given), sizes=sizes_of(text, given, **more), **rate)
-
-
 # Topic roofline.
 
 
@@ -150,9 +122,7 @@ def _vector(given: Given) -> Value:
 @answers(("roofline", "matmul"), "critical_batch")
 def _critical_batch(given: Given) -> Value:
     if given.has("x", "w"):
-        working = product_of(given)
-        exact = "critical_batch_exact"
-        return number(working, exact if exact in working.steps else "critical_batch")
+        raise UnansweredError("of a product with shapes")
     weights, compute = dtypes(given)
     return critical_batch(ELEMENT_BYTES[weights], compute_rate(given, compute), memory_rate(given))
 
@@ -332,67 +302,3 @@ def _ratio(given: Given) -> Value:
 answers("roofline", "tpu_fraction")(lambda given: load_profile("book").reached["tpu"].high)
 answers("roofline", "gpu_fraction_low")(lambda given: load_profile("book").reached["nvidia"].low)
 answers("roofline", "gpu_fraction_high")(lambda given: load_profile("book").reached["nvidia"].high)
-
-
-# Topic matmul: one product on one chip.
-
-
-@answers("matmul", "intensity")
-def _product_intensity(given: Given) -> Value:
-    if given.has("bm", "bn"):
-        size = given.number("dtype_bytes", 2)
-        return tiled_intensity(given.number("bm"), given.number("bn"), size, size)
-    if given.has("B", "D", "F", "dtype_bytes"):
-        sizes = (given.number(key) for key in ("B", "D", "F"))
-        return product_intensity(*sizes, *[given.number("dtype_bytes")] * 3)
-    text = text_of(given)
-    return parse_product(text, sizes_of(text, given)).work.intensity
-
-
-@answers("matmul", "critical_intensity_int8")
-def _critical_int8(given: Given) -> Value:
-    return critical_intensity(compute_rate(given, "int8"), memory_rate(given))
-
-
-@answers("matmul", "ops_per_token")
-def _per_token(given: Given) -> Value:
-    text = text_of(given)
-    return parse_product(text, sizes_of(text, given, B=1)).work.flops
-
-
-@answers("matmul", "weight_bytes")
-def _weight_bytes(given: Given) -> Value:
-    text = text_of(given)
-    return parse_product(text, sizes_of(text, given, B=1)).weight_bytes
-
-
-def _at_batch(batch: int, step: str) -> Callable[[Given], Value]:
-    return lambda given: number(product_of(given, B=batch), step)
-
-
-for _batch in (64, 512):
-    answers("matmul", f"t_{_batch}")(_at_batch(_batch, "t_lower"))
-    answers("matmul", f"bytes_{_batch}")(_at_batch(_batch, "bytes"))
-
-
-def _square(given: Given, size: int) -> Working:
-    """A square product at that width, with the dtypes that the case names."""
-    weights, compute = dtypes(given)
-    return matmul(f"{compute}[B,D] x {weights}[D,F]", chip_of(given), sizes={"D": size, "F": size})
-
-
-for _size in (1024, 4096):
-    answers("matmul", f"crit_batch_{_size}")(
-        lambda given, size=_size: number(_square(given, size), "critical_batch_exact")
-    )
-answers("matmul", "ratio_1024_to_asymptote_120")(
-    lambda given: number(_square(given, 1024), "exact_over_asymptote")
-)
-
-
-@answers("matmul", "t")
-def _time(given: Given) -> Value:
-    """On cores whose rate is given: compute alone."""
-    text = text_of(given)
-    rate = given.number("flops_per_s_per_core") * given.number("cores")
-    return seconds_at(parse_product(text, sizes_of(text, given)).work.flops, rate)

@@ -40,6 +40,10 @@ def _add_matmul(asked: Any) -> None:
     add(
         "--tile", metavar="RxC", help="output tile, to tell the intensity of a tiled product, such as 256x256"
     )
+    add(
+        "--split", type=arguments.whole("--split", 2, 10**6), metavar="N",
+        help="share the contraction among N chips, which sum their outputs; --rate is then of one link",
+    )  # fmt: skip
     _ends(parser)
 
 
@@ -107,16 +111,36 @@ def run_matmul(args: argparse.Namespace) -> int:
     from meshwright.costmodel.matmul import ROWS, matmul
     from meshwright.costmodel.operands import parse_sizes
 
+    sizes = None if args.sizes is None else parse_sizes(args.sizes)
+    if args.split is not None:
+        return _split(args, sizes)
+
     def ask(rows: tuple[int, ...]) -> "Working":
         return matmul(
             args.product, _chip(args), weights=args.weights, compute=args.compute, source=args.source,
-            sizes=None if args.sizes is None else parse_sizes(args.sizes), rows=rows, tile=_tile(args.tile),
+            sizes=sizes, rows=rows, tile=_tile(args.tile),
             flop_per_s=args.peak, bytes_per_s=args.rate,
         )  # fmt: skip
 
     working = ask(ROWS)
     if args.plot is not None:
         _draw(args.plot, ask(tuple(sorted({round(2 ** (i / 8)) for i in range(105)}))))
+    return give(args, working)
+
+
+def _split(args: argparse.Namespace, sizes: dict[str, int] | None) -> int:
+    from meshwright.costmodel.split_matmul import split_matmul
+
+    unread = {
+        "--weights": args.weights, "--compute": args.compute, "--tile": args.tile, "--plot": args.plot,
+        "--from": None if args.source == "hbm" else args.source,
+    }  # fmt: skip
+    for option, value in unread.items():
+        if value is not None:
+            raise InputError(f"--split does not take {option}; leave one of them out")
+    working = split_matmul(
+        args.product, _chip(args), args.split, sizes=sizes, flop_per_s=args.peak, link_bytes_per_s=args.rate
+    )
     return give(args, working)
 
 
@@ -136,7 +160,8 @@ def run_attention(args: argparse.Namespace) -> int:
 
 def run_op(args: argparse.Namespace) -> int:
     """Any operation."""
-    from meshwright.costmodel.roofline import Work, dot_product, elementwise, operator
+    from meshwright.costmodel.operands import Work
+    from meshwright.costmodel.roofline import dot_product, elementwise, operator
 
     by_count = args.flops is not None and args.bytes is not None
     if [by_count or None, args.dot, args.add].count(None) != 2 or (args.flops is None) != (
