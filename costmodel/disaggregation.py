@@ -1,4 +1,4 @@
-"""Prefill and generation as two pools of servers: how many of each, queries per second, evictions, money.
+"""Prefill and generation as two pools of servers: how many of each, queries per second, evictions.
 
 A generate server holds `batch` sequences and makes one token of each per step; a query leaves it after
 `decode_tokens` steps. A prefill server makes the cache of one prompt at a time. Source: jax-ml/scaling-book, chapters 7
@@ -10,9 +10,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 Number = float | NDArray[Any]
-
-SECONDS_PER_HOUR = 3600.0
-MILLION = 1e6
 
 
 def decode_s(step_s: Number, decode_tokens: Number) -> Number:
@@ -43,8 +40,3 @@ def evicted_tokens_per_step(batch: Number, prompt_tokens: Number, decode_tokens:
 def prefilled_share(prompt_tokens: Number, cached_prefix: Number) -> Number:
     """Share of a prompt that is prefilled when a prefix of it is in the cache (attention to the prefix aside)."""
     return (prompt_tokens - cached_prefix) / prompt_tokens
-
-
-def usd_per_million_tokens(usd_per_chip_hour: Number, tokens_per_s_per_chip: Number) -> Number:
-    """Price of a million tokens on chips that are paid by the hour."""
-    return usd_per_chip_hour / SECONDS_PER_HOUR / tokens_per_s_per_chip * MILLION

@@ -17,9 +17,17 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.costmodel import roofline
 from meshwright.costmodel.kvcache import cache_bytes, cached_width
 from meshwright.costmodel.model import Attention, LayerKind, ModelSpec, Weight
-from meshwright.costmodel.operators import attention_bytes, core_flops, product_bytes, product_flops
+from meshwright.costmodel.operators import (
+    attention_bytes,
+    core_flops,
+    head_flops,
+    product_bytes,
+    product_flops,
+    token_flops,
+)
 from meshwright.hardware.chip import Chip, Switch
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.slices import slice_table
@@ -137,9 +145,27 @@ def throughput(served: Served, server: Server, batch: Batch) -> Batch:
     return batch / step_s(served, server, batch)
 
 
+def prefill_s(served: Served, server: Server, tokens: Batch, mfu: float = 1.0) -> Batch:
+    """Seconds to make the cache of `tokens` at a share of peak: 2 FLOPs per parameter and token, or weights read."""
+    return np.maximum(math_s(served, server, tokens) / mfu, load_s(served, server))
+
+
+def prompt_flops(model: ModelSpec, tokens: int, cached: int = 0, causal: bool = True) -> float:
+    """FLOPs to make the cache of `tokens` after `cached` ones that are there, and logits of the last.
+
+    Every new token's query meets what is cached; 2 FLOPs per parameter and token leave attention out.
+    """
+
+    def layers(n: int) -> float:
+        return n * (token_flops(model, n, causal) - head_flops(model)) if n else 0.0
+
+    return layers(cached + tokens) - layers(cached) + head_flops(model)
+
+
 def critical_batch(served: Served, server: Server) -> float:
-    """Sequences from which on the products with weights are compute bound; a mixture needs E / k times more."""
-    return load_s(served, server) / float(math_s(served, server, 1))
+    """Sequences from which on the products with weights are compute bound; a mixture needs about E / k times more."""
+    dense = roofline.critical_batch(served.weight_bytes, server.flop_per_s, server.hbm_bytes_per_s)
+    return dense * served.params / served.active_params
 
 
 def full_memory_s(server: Server) -> float:

@@ -17,7 +17,7 @@ from meshwright.hardware.errors import MeshwrightError
 
 Value = float | int | bool | str
 # Modules of adapters.
-TOPICS = ("bounds", "collectives", "counts", "memory", "mixtures", "roofline", "serving")
+TOPICS = ("bounds", "collectives", "counts", "memory", "mixtures", "roofline", "serving", "serving_layouts")
 
 
 class UnansweredError(Exception):

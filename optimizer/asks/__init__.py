@@ -8,7 +8,7 @@ here and its name in COMMANDS.
 from importlib import import_module
 from typing import Any
 
-COMMANDS: tuple[str, ...] = ("count", "inventory", "roofline")
+COMMANDS: tuple[str, ...] = ("count", "decode", "inventory", "prefill", "roofline")
 
 
 def add_all(subparsers: Any) -> None:

@@ -1,0 +1,176 @@
+"""`meshwright decode`: one token of every sequence, what fits, which batch, which slice, how to cut it."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from meshwright.hardware.errors import InputError
+from meshwright.optimizer import arguments
+from meshwright.optimizer.asks.answer import give
+from meshwright.optimizer.asks.count import add_model, read_model
+
+if TYPE_CHECKING:
+    from meshwright.costmodel.service import Service
+    from meshwright.costmodel.working import Working
+
+# Options that only some questions read; any other is refused, so that none is passed in vain.
+READS = {
+    "step": ("batch", "decode_tokens", "prompt_tokens"),
+    "sweep": ("batch", "limit"),
+    "slices": ("decode_tokens", "limit"),
+    "sharding": ("batch",),
+}
+
+
+def add(subparsers: Any) -> None:
+    """The parser of the command."""
+    parser = arguments.command(
+        subparsers, "decode", run,
+        "Time of a decode step, throughput, what fits and what it costs; or batches, slices, ways to cut it.",
+    )  # fmt: skip
+    add_model(parser)
+    add_numbers(parser)
+    add_machine(parser)
+    add_dtypes(parser)
+    option = parser.add_argument
+    option(
+        "--context", type=arguments.count("--context"), metavar="N", help="tokens of a sequence in the cache"
+    )
+    option("--batch", type=arguments.count("--batch"), metavar="N", help="sequences decoded together (1)")
+    option(
+        "--decode-tokens",
+        type=arguments.count("--decode-tokens"),
+        metavar="N",
+        help="made per query, for QPS",
+    )
+    option(
+        "--prompt-tokens",
+        type=arguments.count("--prompt-tokens"),
+        metavar="N",
+        help="of a query, for evictions",
+    )
+    limit = arguments.units("--limit", lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
+    option("--limit", type=limit, metavar="TIME", help="longest step allowed, such as 15ms")
+    asked = parser.add_mutually_exclusive_group()
+    for name, text in (
+        ("sweep", "batches against each other: latency, throughput, money"),
+        ("slices", "slices of the chip against each other, each filled with caches"),
+        (
+            "sharding",
+            "ways of tensor parallelism, where the cache goes, 1D against 2D weights, latency bound",
+        ),
+    ):
+        asked.add_argument(f"--{name}", dest="asked", action="store_const", const=name, help=text)
+    parser.set_defaults(asked="step")
+    arguments.as_json(parser)
+
+
+def add_numbers(parser: argparse.ArgumentParser) -> None:
+    """A model of which only numbers are known."""
+    option = parser.add_argument
+    option(
+        "--params", type=arguments.count("--params"), metavar="N", help="instead of MODEL: parameters, as 30B"
+    )
+    per_token = arguments.units("--kv-per-token", lambda p, text: p.parse_bytes(text), keep_text=False)
+    option("--kv-per-token", type=per_token, metavar="SIZE", help="with --params: cache of a token, as 100kB")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The cluster, and whose figures count."""
+    option = parser.add_argument
+    option("--cluster", required=True, metavar="TEXT", help="such as v5e:4x4 or h100:8x1")
+    option("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
+    option(
+        "--profile", default="catalogue", metavar="NAME",
+        help="whose figures: catalogue (vendors'), or book (the scaling book's)",
+    )  # fmt: skip
+
+
+def add_dtypes(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option(
+        "--weights", default="bf16", metavar="DTYPE", help="of the weights: bf16, int8, int4, fp8 ... (bf16)"
+    )
+    option("--kv", metavar="DTYPE", help="of the cache (as --weights)")
+    option("--compute", default="bf16", metavar="DTYPE", help="of the products (bf16)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer and print."""
+    refuse_what_is_not_read(args, READS)
+    batch = 1 if args.batch is None else args.batch
+    if args.params is not None:
+        return give(args, _numbers(args, batch))
+    if args.kv_per_token is not None:
+        raise InputError("--kv-per-token goes with --params; a model's cache follows from its layers")
+    return give(args, _model(args, read_service(args, args.context), batch))
+
+
+def refuse_what_is_not_read(args: argparse.Namespace, reads: dict[str, tuple[str, ...]]) -> None:
+    """Raises InputError for an option that the question asked does not read."""
+    for option in dict.fromkeys(name for names in reads.values() for name in names):
+        if getattr(args, option) is not None and option not in reads[args.asked]:
+            takers = " or ".join(
+                f"--{asked}" if asked != "step" else "no other" for asked in reads if option in reads[asked]
+            )
+            raise InputError(
+                f"--{option.replace('_', '-')} is not read by --{args.asked}; leave it out, or ask {takers}"
+            )
+
+
+def read_service(args: argparse.Namespace, context: int | None) -> "Service":
+    """The model, the cluster and the dtypes that the options name."""
+    from meshwright.costmodel.service import Service
+    from meshwright.hardware.cluster import parse_cluster
+
+    if context is None:
+        raise InputError("say how long sequences are: --context 8192")
+    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
+    return Service(read_model(args), cluster, context, args.weights, args.kv or args.weights, args.compute)
+
+
+def _model(args: argparse.Namespace, service: "Service", batch: int) -> "Working":
+    if args.asked == "sweep":
+        from meshwright.costmodel.decode_tables import sweep
+
+        return sweep(service, batch, args.limit)
+    if args.asked == "slices":
+        from meshwright.costmodel.decode_tables import slices
+
+        return slices(service, args.decode_tokens, args.limit)
+    if args.asked == "sharding":
+        from meshwright.costmodel.serving_layout_answer import sharding
+
+        return sharding(service, batch)
+    from meshwright.costmodel.decode_answer import decode_model
+
+    return decode_model(service, batch, decode_tokens=args.decode_tokens, prompt_tokens=args.prompt_tokens)
+
+
+def _numbers(args: argparse.Namespace, batch: int) -> "Working":
+    from dataclasses import replace
+
+    from meshwright.costmodel.decode_answer import decode
+    from meshwright.costmodel.operands import parse_dtype
+    from meshwright.costmodel.serving import Served, Server
+    from meshwright.hardware.chip import ELEMENT_BYTES
+    from meshwright.hardware.cluster import parse_cluster
+    from meshwright.hardware.units import human_count
+
+    if args.model is not None or args.shape is not None:
+        raise InputError("--params stands for a model; leave out MODEL and --shape, or --params")
+    if args.asked != "step" or args.decode_tokens is not None or args.kv is not None:
+        raise InputError("--params answers what one step takes; for more give a MODEL or --shape")
+    if (args.context is None) != (args.kv_per_token is None):
+        raise InputError(
+            "the cache of a sequence needs both --context and --kv-per-token; give both, or neither"
+        )
+    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
+    weights = parse_dtype(args.weights)
+    cache = (args.context or 0) * (args.kv_per_token or 0)
+    served = Served(args.params, args.params, ELEMENT_BYTES[weights], cache)
+    title = f"{human_count(args.params)} parameters in {weights} on {cluster.name}"
+    working = decode(
+        served, Server.of(cluster, parse_dtype(args.compute)), batch, chip=cluster.chip, title=title
+    )
+    missing = () if cache else ("without --kv-per-token no cache is read: weights alone",)
+    return replace(working, notes=(*working.notes, *missing, *cluster.warnings))
