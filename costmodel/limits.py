@@ -212,10 +212,13 @@ def expert_width_needed(
 
 def nearest_powers(x: float, devices: int) -> tuple[int, int]:
     """X as the nearest power of two (on a log scale) and the largest power of two Y with X Y <= devices."""
-    ways = 2 ** max(0, round(float(np.log2(x))))
-    while ways > devices:
-        ways //= 2
-    return ways, 2 ** int(np.log2(devices // ways))
+    ways = min(2 ** max(0, round(float(np.log2(x)))), power_below(devices))
+    return ways, power_below(devices / ways)
+
+
+def power_below(x: float) -> int:
+    """The largest power of two that is not above x, at least 1."""
+    return int(2 ** max(0, int(np.floor(np.log2(x) + 1e-12))))
 
 
 def torus_network(bidirectional_bytes_per_s: float, axes: int = 3, wraps: bool = True) -> Network:
