@@ -10,8 +10,8 @@ from meshwright.costmodel.activations import BOOK_POLICIES, saved_by
 from meshwright.costmodel.counts import FEED_FORWARD, PROJECTIONS, Part
 from meshwright.costmodel.framework import load_framework
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operands import parse_product
-from meshwright.costmodel.operators import TRAIN, product_flops
+from meshwright.costmodel.operators import TRAIN
+from meshwright.costmodel.roofline import seconds_at
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.hardware.chip import Chip
 from meshwright.hardware.profile import book_chip
@@ -146,14 +146,18 @@ def met_params(given: Given) -> float:
 
 
 @answers(("params", "flops"), "flops_per_token")
-@answers("flops", "training")
 def train_flops_per_token(given: Given) -> Value:
     return counts.rule_flops(met_params(given))
 
 
+@answers("flops", "training")
+def train_flops_of_tokens(given: Given) -> Value:
+    return counts.rule_flops(met_params(given), given.number("tokens", 1.0))
+
+
 @answers("flops", "forward")
-def forward_flops_per_token(given: Given) -> Value:
-    return counts.rule_flops(met_params(given), training=False)
+def forward_flops_of_tokens(given: Given) -> Value:
+    return counts.rule_flops(met_params(given), given.number("tokens", 1.0), training=False)
 
 
 @answers(("params", "flops"), "total_flops", "total", "used_flops")
@@ -183,12 +187,12 @@ def mfu(given: Given) -> Value:
 
 @answers("flops", "t_per_token_one_chip")
 def token_s(given: Given) -> Value:
-    return float(train_flops_per_token(given)) / peak(given)
+    return seconds_at(float(train_flops_per_token(given)), peak(given))
 
 
 @answers("flops", "years_on_one_chip")
 def years(given: Given) -> Value:
-    return float(run_flops(given)) / peak(given) / YEAR_S
+    return seconds_at(float(run_flops(given)), peak(given)) / YEAR_S
 
 
 # FLOPs by part of a layer, of B sequences of T tokens
@@ -289,57 +293,3 @@ def policy_of(words: str) -> str:
         if any(mark in words.lower() for mark in marks):
             return policy
     raise UnansweredError(f"policy {words!r} is not known")
-
-
-# Products of arrays
-
-
-def product_of(given: Given) -> float:
-    """Forward FLOPs of the product that a case spells with arrays, or by the letters of its matrices."""
-    arrays = [key for key in given if isinstance(given.inputs[key], str) and "[" in given.inputs[key]]
-    if len(arrays) < 2:
-        letters = next((found for found in MATRICES if given.has(*found)), None)
-        if letters is None or set(given) - set(letters):
-            raise UnansweredError("no product is given")
-        return float(product_flops(*(given.number(letter) for letter in letters), *[1] * (3 - len(letters))))
-    x, w = (dims_of(given, key) for key in arrays[:2])
-    if len(arrays) > 2:
-        out = dims_of(given, arrays[2])
-    else:
-        summed = dims_in(str(given["contract"])) if given.has("contract") else [d for d in x if d in w]
-        out = [d for d in dict.fromkeys((*x, *w)) if d not in summed]
-    names = dict.fromkeys((*x, *w))
-    sizes = {d: whole(given, "all_sizes") if given.has("all_sizes") else size_of(given, d) for d in names}
-    text = " -> ".join((" x ".join(f"bf16[{','.join(dims)}]" for dims in (x, w)), f"bf16[{','.join(out)}]"))
-    product = parse_product(text, sizes)
-    groups = (product.batch, product.rows, product.contracted, product.cols)
-    batch, rows, contracted, cols = (product.size(group) or 1 for group in groups)
-    return float(product_flops(batch * rows, contracted, cols))
-
-
-MATRICES = (("N", "P", "M"), ("B", "D", "F"), ("N", "P"), ("P",))  # of [N, P] x [P, M]; a vector lacks M
-
-
-def size_of(given: Given, dim: str) -> int:
-    return int(given["sizes"][dim]) if given.has("sizes") and dim in given["sizes"] else whole(given, dim)
-
-
-def dims_of(given: Given, key: str) -> list[str]:
-    """Names of dimensions of '[B_X, D_Y]', without mesh axes."""
-    return dims_in(str(given[key]).partition("[")[2].partition("]")[0])
-
-
-def dims_in(text: str) -> list[str]:
-    return [dim.strip().partition("_")[0] for dim in text.split(",")]
-
-
-@answers("flops", "flops", "forward")
-def product_forward(given: Given) -> Value:
-    if given.has("batch"):
-        given["batch"]  # follows from the arrays: what both have and is not contracted
-    return product_of(given)
-
-
-@answers("flops", "training")
-def product_training(given: Given) -> Value:
-    return TRAIN * product_of(given)

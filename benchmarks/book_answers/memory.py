@@ -16,7 +16,7 @@ from meshwright.costmodel.framework import load_framework
 from meshwright.costmodel.kvcache import cache_bytes, without
 from meshwright.costmodel.model import ModelSpec, Shard, Weight
 from meshwright.costmodel.serving import Served, Server, chips_for, most_sequences
-from meshwright.costmodel.sharding_parse import Sharded, parse_array
+from meshwright.costmodel.sharding_parse import parse_array
 from meshwright.costmodel.textbook import textbook_model
 
 GPUS_PER_NODE = 8
@@ -257,7 +257,7 @@ def bytes_of(given: Given) -> Value:
     if given.has("params"):
         return state(params_of(given), **bytes_each(given))
     if given.has("array"):
-        return array_of(given).bytes
+        return parse_array(str(given["array"])).bytes
     if not given.has("L"):  # one tensor
         return checkpoint_bytes(given.number("tokens"), 1, given.number("D"), 1, element_bytes(given))
     widths, layers = widths_of(given), whole(given, "L")
@@ -354,19 +354,3 @@ def max_batch_if_gib(given: Given) -> Value:
 @answers("memory", "sequences")
 def cached_sequences(given: Given) -> Value:
     return max_batch(given)
-
-
-# Shards of arrays
-
-
-def array_of(given: Given, key: str = "array") -> Sharded:
-    """An array as a case writes it: 'bf16[8,2048] P(X,None)', or its sharding beside it."""
-    text = str(given[key])
-    shape, spec = parse_array(text.split(" P(")[0]), text.partition(" P(")[2].rstrip(")")
-    if given.has("sharding"):
-        layout = parse_array(f"A{given['sharding']}", list(given["mesh"]))
-        return Sharded(shape.name, shape.dims, layout.axes, layout.partial)
-    if spec:
-        axes = [() if a.strip() == "None" else (a.strip(),) for a in spec.split(",")]
-        return Sharded(shape.name, shape.dims, (*axes, *[()] * (len(shape.dims) - len(axes))))
-    return shape
