@@ -27,7 +27,8 @@ from meshwright.costmodel.roofline import (
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.chip import Chip
 from meshwright.hardware.errors import InputError
-from meshwright.hardware.onchip import padded
+from meshwright.hardware.onchip import TpuUnits, padded, units_of
+from meshwright.hardware.units import human_bytes
 
 NEVER = "never"
 ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
@@ -224,9 +225,22 @@ class _Matmul:
             notes.append(devices_note(self.chip))
         if self.link:
             notes.append(f"only the weights come from the {self.move.name}; x and the output are in HBM")
+        notes += self._fit(sized)
         if None in sized.values():
             notes.append(f"give sizes for more, like --sizes {','.join(self._open())}")
         return tuple(notes)
+
+    def _fit(self, sized: Mapping[str, int | None]) -> list[str]:
+        units = units_of(self.chip.name)
+        if self.source != "vmem" or None in sized.values():
+            return []
+        vmem = units.vmem if isinstance(units, TpuUnits) else None
+        held = self.product.work.bytes
+        if vmem is None or held <= vmem.si:
+            return []
+        return [
+            f"the arrays take {human_bytes(held)} and VMEM holds {vmem.text}: not all of them can come from it"
+        ]
 
     def _open(self) -> list[str]:
         dims = dict.fromkeys((*self.product.x.dims, *self.product.w.dims))

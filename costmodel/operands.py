@@ -75,7 +75,14 @@ class Product:
     def size(self, dims: tuple[str, ...]) -> int | None:
         """Elements of these dimensions together; 1 of none."""
         known = [size_of(d, self.sizes) for d in dims]
-        return None if None in known else prod(k for k in known if k is not None)
+        if None in known:
+            return None
+        size = prod(k for k in known if k is not None)
+        if size > _MOST**2:
+            raise InputError(
+                f"dimensions {','.join(dims)} hold more than {float(_MOST**2):.0e} elements; check them"
+            )
+        return size
 
     @property
     def element_bytes(self) -> tuple[float, float, float]:

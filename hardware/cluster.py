@@ -129,7 +129,7 @@ def _with_profile(built: _Built, profile: str) -> _Built:
         replace(level, latency_s=latency) if isinstance(level, SwitchTier) and latency is not None else level
         for level in built.levels
     )
-    note = f"figures of the {profile} profile, where it has them: {loaded.title}"
+    note = f"figures of the {profile} profile: {loaded.title}"
     return replace(built, levels=levels, warnings=(*built.warnings, note))
 
 

@@ -193,7 +193,7 @@ def _with_entry(chip: Chip, entry: Entry, profile: Profile) -> Chip:
         data["host_link"] = profile.figure(RateFigure, entry.host_link)
     if entry.hbm is not None:
         data["memory"]["usable_per_device"] = _whole_memory(entry.hbm, profile, data["devices_per_chip"])
-    if not torus and profile.switch_latency is not None:
+    if not torus and profile.switch_latency is not None and entry != Entry():
         data["scale_up"]["latency"] = profile.figure(SecondsFigure, profile.switch_latency)
     return Chip.model_validate(data)
 
