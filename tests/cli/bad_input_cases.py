@@ -347,7 +347,7 @@ CASES = [
         "junk.json is larger than 4,194,304 bytes; give the path of a file that ...",
     ),
     # commands
-    ("{}", "recomend", "unknown command 'recomend'; did you mean recommend or compare?"),
+    ("{}", "recomend", "unknown command 'recomend'; did you mean recommend or decode or compare?"),
     ("chips {}", "h1000", "unknown chip 'h1000'; did you mean h100 or ..."),
     ("models {}", "qwen2.5-77b", "unknown model 'qwen2.5-77b'; did you mean qwen2.5-7b or ..."),
     ("models {}", "gone.json", "no file or folder 'gone.json'; give the path of a config.json"),
