@@ -18,7 +18,6 @@ from meshwright.hardware.profile import book_chip
 
 YEAR_S = 365 * 86400.0
 HOUR_S = 3600.0
-RUNNING_EXAMPLE = "v5e"  # the chip of the book's chapters on inference
 HEADLESS = {"N": 1, "K": 1, "H": 1}  # where attention plays no part
 
 
@@ -80,14 +79,12 @@ def hbm_bytes(given: Given) -> float:
     for key, unit in (("hbm_B", 1.0), ("hbm_GB", 1e9)):
         if given.has(key):
             return given.number(key) * unit
-    if not given.has("chip"):
-        raise UnansweredError("neither HBM nor a chip is given")
     return float(chip_of(given).memory_bytes)
 
 
 def chip_of(given: Given) -> Chip:
     """The chip of the case with the book's figures."""
-    return book_chip(str(given["chip"] if given.has("chip") else RUNNING_EXAMPLE))
+    return book_chip(str(given["chip"]))
 
 
 def parts(model: ModelSpec, *names: str, seq_len: int = 1, causal: bool = True) -> Part:

@@ -13,7 +13,9 @@ from meshwright.costmodel.operands import parse_dtype
 from meshwright.costmodel.roofline import critical_batch, critical_intensity
 from meshwright.costmodel.serving import chips_for, chips_of, smallest_slice
 from meshwright.hardware.chip import ELEMENT_BYTES
+from meshwright.hardware.profile import book_chip
 
+RUNNING_EXAMPLE = "v5e"
 GPUS_PER_NODE = 8
 MANY = GPUS_PER_NODE * 2**30  # GPUs: far more than experts that a token meets
 
@@ -47,12 +49,15 @@ def sparsity(given: Given) -> Value:
 
 @answers("moe", "critical_batch")
 def moe_critical_batch(given: Given) -> Value:
+    """Without an intensity or a chip: on the one of the book's chapters on inference."""
     weights = ELEMENT_BYTES[parse_dtype(word(given, "weights", "bf16"))]
     compute = word(given, "compute", "bf16")
     if given.has("alpha_hbm") and compute == "bf16":
         dense = critical_batch(weights, given.number("alpha_hbm"), 1.0)
+    elif given.has("alpha_hbm") and not given.has("chip"):
+        raise UnansweredError(f"the intensity is that of bf16, and a chip's {compute} rate is not given")
     else:
-        chip = chip_of(given)
+        chip = book_chip(word(given, "chip", RUNNING_EXAMPLE))
         dense = critical_batch(weights, chip.peak_flop_per_s(compute), chip.hbm_bytes_per_s)
     return dense * float(sparsity(given))
 
