@@ -37,6 +37,7 @@ def draw(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve])
     Errors: MissingExtraError (exit code 5) without matplotlib; InputError where the file cannot be written.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
@@ -44,10 +45,11 @@ def draw(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve])
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
     _paint(figure.add_subplot(), title, axes, curves)
+    # Neither a date nor random names in the file: the same question draws the same bytes.
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     try:
-        # No date in the file: the same question draws the same bytes.
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure.savefig(path, metadata=metadata)
+        with rc_context({"svg.hashsalt": "meshwright"}):
+            figure.savefig(path, metadata=metadata)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
