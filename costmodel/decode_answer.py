@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from meshwright.costmodel import disaggregation as pools
-from meshwright.costmodel import serving
+from meshwright.costmodel import roofline, serving
 from meshwright.costmodel.kvcache import cache_bytes
-from meshwright.costmodel.service import Service, check_whole, money
+from meshwright.costmodel.service import Service, check_whole, main_kind, money
 from meshwright.costmodel.serving import Served, Server
 from meshwright.costmodel.serving_layout import network_s
 from meshwright.costmodel.working import Step, Working
@@ -45,9 +45,7 @@ def decode_model(
     served, server, model = service.served, service.server, service.model
     found = decode(served, server, batch, chip=service.cluster.chip, title=service.title)
     context, kv = service.context, ELEMENT_BYTES[service.kv]
-    exact = float(
-        serving.step_by_operator_s(model, server, batch, context, ELEMENT_BYTES[service.weights], kv)
-    )
+    exact = service.exact_s(batch)
     attention = float(serving.attention_math_s(model, server, batch, context))
     network = network_s(model, service.network, batch)
     free = serving.free_bytes(served, server)
@@ -60,6 +58,11 @@ def decode_model(
         "t_network": Step(network, "s", note="tensor parallel over all devices, cache and experts exchanged"),
         "t_upper": Step(exact + network, "s", "t_exact + t_network", "nothing overlapped"),
     }
+    if (ffn := main_kind(model).ffn).experts:
+        dense = roofline.critical_batch(served.weight_bytes, server.flop_per_s, server.hbm_bytes_per_s)
+        steps["critical_batch_experts"] = Step(
+            dense * ffn.experts / ffn.top_k, "sequences", "w C / (2 W) E / k", "of experts alone, as the book"
+        )
     if decode_tokens is not None:
         steps |= _queries(served, server, batch, decode_tokens, prompt_tokens)
     given = {**found.given, "S": Step(context, "tokens", note="context: of a sequence, in the cache")}

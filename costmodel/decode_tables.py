@@ -12,6 +12,11 @@ from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.errors import InputError
 from meshwright.hardware.units import human_seconds
 
+EXACT = (
+    "step_ms is the book's; exact_ms has each product with its activations and, of a mixture, only the experts that "
+    "the batch meets; the network is in neither"
+)
+
 
 def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working:
     """Batches against each other: latency, throughput, what the cache takes of the step, money."""
@@ -30,8 +35,8 @@ def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working
         given={name: step for name, step in found.given.items() if name != "B"},
         steps=steps,
         binds=f"at {batch:,} sequences: {found.binds}",
-        notes=service.notes,
-        table=tuple(_row(served, server, b, limit_s) for b in rows[-20:]),
+        notes=(EXACT, *service.notes),
+        table=tuple(_row(service, b, limit_s) for b in rows[-20:]),
     )
 
 
@@ -46,6 +51,7 @@ def slices(service: Service, decode_tokens: int | None = None, limit_s: float | 
             f"no slices of {service.cluster.chip.name} are listed; ask about one with --cluster alone"
         )
     served, chip = service.served, service.cluster.chip
+    experts = served.active_params != served.params
     needed = serving.chips_for(served.param_bytes + served.kv_bytes, service.server)
     steps = {
         "param_bytes": Step(served.param_bytes, "B"),
@@ -70,7 +76,11 @@ def slices(service: Service, decode_tokens: int | None = None, limit_s: float | 
         },
         steps=steps,
         binds=binds,
-        notes=("each slice is filled with caches, nothing else is in its memory", *service.notes),
+        notes=(
+            "each slice is filled with caches, nothing else is in its memory; the network is left out",
+            *(("floor_ms reads all experts; one token meets few of them",) if experts else ()),
+            *service.notes,
+        ),
         table=tuple(rows),
     )
 
@@ -80,7 +90,8 @@ def _within(served: Served, server: Server, limit_s: float) -> Step:
     return Step(batch, "sequences", note=f"largest that fits and takes at most {human_seconds(limit_s)}")
 
 
-def _row(served: Served, server: Server, batch: int, limit_s: float | None) -> dict[str, Value]:
+def _row(service: Service, batch: int, limit_s: float | None) -> dict[str, Value]:
+    served, server = service.served, service.server
     step = float(serving.step_s(served, server, batch))
     rate = float(serving.throughput(served, server, batch))
     math, read = float(serving.math_s(served, server, batch)), serving.load_s(served, server)
@@ -89,6 +100,7 @@ def _row(served: Served, server: Server, batch: int, limit_s: float | None) -> d
     row: dict[str, Value] = {
         "batch": batch,
         "step_ms": step * 1e3,
+        "exact_ms": service.exact_s(batch) * 1e3,
         "tok_per_s": rate,
         "tok_per_s_chip": rate / server.chips,
         "cache_share": f"{cache / step:.0%}",

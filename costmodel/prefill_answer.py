@@ -6,9 +6,9 @@ from meshwright.costmodel import disaggregation as pools
 from meshwright.costmodel import serving
 from meshwright.costmodel.attention import critical_length
 from meshwright.costmodel.roofline import critical_intensity
-from meshwright.costmodel.service import Service, check_whole, money
+from meshwright.costmodel.service import Service, check_whole, main_kind, money
 from meshwright.costmodel.serving import Served, Server
-from meshwright.costmodel.serving_layout_answer import main_kind, ways_of_rows
+from meshwright.costmodel.serving_layout_answer import ways_of_rows
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 

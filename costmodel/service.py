@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.operands import parse_dtype
-from meshwright.costmodel.serving import Served, Server
+from meshwright.costmodel.serving import Served, Server, step_by_operator_s
 from meshwright.costmodel.setting import network_of
 from meshwright.costmodel.train_time import usd_per_million_tokens
 from meshwright.costmodel.working import Step
@@ -55,6 +55,11 @@ class Service:
         """At peak rates."""
         return network_of(self.cluster.levels, load_efficiency("ideal", self.cluster.chip))
 
+    def exact_s(self, batch: int) -> float:
+        """Seconds of a decode step by product, without the network."""
+        sizes = ELEMENT_BYTES[self.weights], ELEMENT_BYTES[self.kv]
+        return float(step_by_operator_s(self.model, self.server, batch, self.context, *sizes))
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know whatever is asked."""
@@ -67,6 +72,11 @@ class Service:
     @property
     def title(self) -> str:
         return f"{self.model.name} in {self.weights} (cache {self.kv}, products {self.compute}) on {self.cluster.name}"
+
+
+def main_kind(model: ModelSpec) -> LayerKind:
+    """The kind that most layers are."""
+    return model.kinds[model.layers_by_kind.index(max(model.layers_by_kind))]
 
 
 def money(server: Server, tokens_per_s: float) -> dict[str, Step]:

@@ -15,11 +15,11 @@ from meshwright.costmodel.limits import (
     reduce_s_per_byte,
     tensor_ways,
 )
-from meshwright.costmodel.model import LayerKind, ModelSpec
+from meshwright.costmodel.model import LayerKind
 from meshwright.costmodel.operators import BF16, product_bytes, product_flops
 from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.roofline import critical_intensity
-from meshwright.costmodel.service import Service, check_whole
+from meshwright.costmodel.service import Service, check_whole, main_kind
 from meshwright.costmodel.serving import step_s
 from meshwright.costmodel.span import group_of
 from meshwright.costmodel.working import Step, Working
@@ -105,11 +105,6 @@ def ways_of_rows(service: Service) -> float:
     """Ways of tensor parallelism over all axes that FLOPs hide, whatever the number of rows: M F / alpha."""
     work = block_work(service.server.flop_per_s, service.model.hidden, _ffn(main_kind(service.model)))
     return float(tensor_ways(work, _s_per_byte(service.network, _whole(service.network))))
-
-
-def main_kind(model: ModelSpec) -> LayerKind:
-    """The kind that most layers are."""
-    return model.kinds[int(np.argmax(model.layers_by_kind))]
 
 
 def _ffn(kind: LayerKind) -> int:

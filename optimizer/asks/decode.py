@@ -96,7 +96,7 @@ def add_dtypes(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer and print."""
-    refuse_what_is_not_read(args, READS)
+    _refuse_what_is_not_read(args)
     batch = 1 if args.batch is None else args.batch
     if args.params is not None:
         return give(args, _numbers(args, batch))
@@ -105,15 +105,14 @@ def run(args: argparse.Namespace) -> int:
     return give(args, _model(args, read_service(args, args.context), batch))
 
 
-def refuse_what_is_not_read(args: argparse.Namespace, reads: dict[str, tuple[str, ...]]) -> None:
-    """Raises InputError for an option that the question asked does not read."""
-    for option in dict.fromkeys(name for names in reads.values() for name in names):
-        if getattr(args, option) is not None and option not in reads[args.asked]:
-            takers = " or ".join(
-                f"--{asked}" if asked != "step" else "no other" for asked in reads if option in reads[asked]
-            )
+def _refuse_what_is_not_read(args: argparse.Namespace) -> None:
+    for option in dict.fromkeys(name for names in READS.values() for name in names):
+        if getattr(args, option) is not None and option not in READS[args.asked]:
+            takers = [f"with --{q}" for q, names in READS.items() if option in names and q != "step"]
+            takers += [f"without --{args.asked}"] if option in READS["step"] else []
+            where = "one step" if args.asked == "step" else f"--{args.asked}"
             raise InputError(
-                f"--{option.replace('_', '-')} is not read by --{args.asked}; leave it out, or ask {takers}"
+                f"--{option.replace('_', '-')} changes nothing in {where}; leave it out, or ask {' or '.join(takers)}"
             )
 
 
