@@ -8,7 +8,19 @@ here and its name in COMMANDS.
 from importlib import import_module
 from typing import Any
 
-COMMANDS: tuple[str, ...] = ("count", "decode", "inventory", "prefill", "roofline")
+COMMANDS: tuple[str, ...] = (
+    "collective",
+    "count",
+    "decode",
+    "fabric",
+    "inventory",
+    "limits",
+    "prefill",
+    "roofline",
+    "shard",
+    "train_time",
+    "transfer",
+)
 
 
 def add_all(subparsers: Any) -> None:

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         args,
         collective(
             args.operation,
-            _size(args.size),
+            size_of(args.size),
             links,
             group,
             sharded_ways=ways,
@@ -101,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _size(text: str) -> float:
+def size_of(text: str) -> float:
+    """Bytes of '1GiB', or of an array like 'bf16[1024,8192]'."""
     from meshwright.costmodel.sharding_parse import parse_array
     from meshwright.hardware.units import parse_bytes
 
