@@ -1,0 +1,133 @@
+"""`meshwright train-time`: days, chip-hours, money and energy of a training run, and what failures take."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from meshwright.hardware.errors import InputError
+from meshwright.optimizer import arguments
+from meshwright.optimizer.asks.answer import give
+from meshwright.optimizer.asks.count import SEQ, add_model, read_model
+
+if TYPE_CHECKING:
+    from meshwright.costmodel.model import ModelSpec
+    from meshwright.costmodel.train_answer import Speed
+    from meshwright.hardware.cluster import Cluster
+
+
+def add(subparsers: Any) -> None:
+    """The parser of the command."""
+    parser = arguments.command(
+        subparsers, "train-time", run,
+        "Days, chip-hours, money and energy of a training run at an MFU or by its best plan.",
+    )  # fmt: skip
+    add_model(parser)
+    add = parser.add_argument
+    add("--cluster", required=True, metavar="TEXT", help="such as v5p:16x20x28 or h100:8x512")
+    add(
+        "--tokens",
+        required=True,
+        type=arguments.count("--tokens"),
+        metavar="N",
+        help="of the run, such as 15T",
+    )
+    add("--mfu", type=arguments.positive("--mfu"), metavar="X", help="share of peak, such as 0.4")
+    add(
+        "--batch",
+        metavar="N",
+        help="per step, such as 4Mi; without --mfu the best plan for it gives the speed",
+    )
+    add("--seq", type=arguments.count("--seq"), default=SEQ, metavar="N", help=f"tokens per sequence ({SEQ})")
+    add(
+        "--price",
+        type=arguments.positive("--price"),
+        metavar="USD",
+        help="per chip-hour, instead of list price",
+    )
+    add("--power", type=_watts, metavar="WATT", help="of one chip, such as 700W, where no source gives it")
+    add(
+        "--mtbf",
+        type=_seconds("--mtbf"),
+        metavar="TIME",
+        help="between failures of the whole job, such as 3h",
+    )
+    add("--checkpoint", type=_seconds("--checkpoint"), metavar="TIME", help="to write one, such as 5min")
+    add("--restart", type=_seconds("--restart"), metavar="TIME", help="from failure to the next step (0 s)")
+    add(
+        "--deadline",
+        type=_seconds("--deadline"),
+        metavar="TIME",
+        help="such as 30d: chips that finish in time",
+    )
+    add("--profile", default="catalogue", metavar="NAME", help="whose figures: catalogue or book (catalogue)")
+    add("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
+    add(
+        "--efficiency",
+        default="default",
+        metavar="NAME",
+        help="of the best plan: default, ideal or a YAML file",
+    )
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    arguments.as_json(parser)
+
+
+def _seconds(option: str) -> Any:
+    return arguments.units(option, lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
+
+
+def _watts(text: str) -> Any:
+    return arguments.units("--power", lambda parsers, given: parsers.parse_watts(given), keep_text=False)(
+        text
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer and print."""
+    from meshwright.costmodel.train_answer import train_time
+    from meshwright.costmodel.train_time import Failures
+    from meshwright.hardware.cluster import parse_cluster
+
+    if (args.mtbf is None) != (args.checkpoint is None):
+        raise InputError(
+            "--mtbf and --checkpoint belong together: time between failures and time to write, such as "
+            "--mtbf 3h --checkpoint 5min"
+        )
+    if args.restart is not None and args.mtbf is None:
+        raise InputError("--restart counts failures; give --mtbf and --checkpoint too, or leave it out")
+    model = read_model(args)
+    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
+    failures = None
+    if args.mtbf is not None:
+        failures = Failures(args.mtbf, args.checkpoint, args.restart or 0.0)
+    return give(
+        args,
+        train_time(
+            model, cluster, args.tokens, args.seq, _speed(args, model, cluster), usd_per_chip_hour=args.price,
+            watts=args.power, failures=failures, deadline_s=args.deadline, dtype=args.dtype,
+        ),
+    )  # fmt: skip
+
+
+def _speed(args: argparse.Namespace, model: "ModelSpec", cluster: "Cluster") -> "Speed":
+    """From the MFU that was given, else from the best plan for the batch."""
+    from meshwright.costmodel.train_answer import Speed
+    from meshwright.costmodel.workload import Training, parse_batch
+    from meshwright.optimizer.recommend import recommend
+
+    if args.mfu is not None:
+        if args.batch is not None:
+            raise InputError("--mfu says the speed and --batch asks for the best plan's; keep one")
+        return Speed(mfu=args.mfu)
+    if args.batch is None:
+        raise InputError(
+            "the speed is missing: give --mfu, such as 0.4, or --batch (and --seq) for that of the best plan"
+        )
+    tokens, tolerance = parse_batch(args.batch, args.seq)
+    training = Training(tokens, args.seq, batch_tolerance=tolerance, compute_dtype=args.dtype)
+    plan = recommend(model, cluster, training, efficiency=args.efficiency)
+    layout = plan.layout
+    degrees = ", ".join(
+        f"{name}={getattr(layout, name)}"
+        for name in ("dp", "cp", "tp", "pp", "ep")
+        if getattr(layout, name) > 1
+    )
+    return Speed(tokens_per_s=plan.estimate.tokens_per_s, source=f"best plan: {degrees or 'one device'}")
