@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from book_answers import Given, UnansweredError, Value, answers
-from book_answers.counts import chip_of, whole
+from book_answers.counts import whole
 from meshwright.costmodel import disaggregation as pools
 from meshwright.costmodel import serving
 from meshwright.costmodel.decode_answer import decode
@@ -22,23 +22,32 @@ from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.serving import Served, Server
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.working import Working
-from meshwright.hardware.chip import ELEMENT_BYTES
+from meshwright.hardware.chip import ELEMENT_BYTES, Chip
+from meshwright.hardware.profile import book_chip
 
-EXAMPLE, EXAMPLE_PARAMS, EXAMPLE_CONTEXT = "llama-3-70b", 70e9, 8192
+EXAMPLE, EXAMPLE_PARAMS, EXAMPLE_CONTEXT, EXAMPLE_CHIP = "llama-3-70b", 70e9, 8192, "v5e"
 LETTERS = ("D", "F", "L", "N", "K", "H", "V")
+
+
+def chip_of(given: Given) -> Chip:
+    """With the book's figures."""
+    return book_chip(str(given["chip"]) if given.has("chip") else EXAMPLE_CHIP)
 
 
 def compute_dtype(given: Given) -> str:
     return parse_dtype(str(given["compute"])) if given.has("compute") else "bf16"
 
 
+def chips_of(given: Given) -> int:
+    if given.has("slice"):
+        return prod(given["slice"])
+    return whole(given, "model_shards" if given.has("model_shards") else "chips")
+
+
 def server_of(given: Given, chips: int | None = None) -> Server:
     """The case's chips at the case's rates; the book's where it gives none."""
     if chips is None:
-        chips = 1
-        for key in ("chips", "model_shards"):
-            chips = whole(given, key) if given.has(key) else chips
-        chips = prod(given["slice"]) if given.has("slice") else chips
+        chips = chips_of(given)
     server = Server.of_chip(chip_of(given), chips, compute_dtype(given))
     memory = (
         given.number("hbm_GB") * 1e9 if given.has("hbm_GB") else given.number("hbm_B", server.memory_bytes)
@@ -148,7 +157,7 @@ def step_seconds(given: Given) -> Value:
         return step_of(given).number("t_step")
     if given.has("param_bytes") or given.has("params"):
         return serving.load_s(weights_of(given), server_of(given))
-    return serving.full_memory_s(server_of(given))
+    return serving.full_memory_s(server_of(given, 1))
 
 
 @answers("inference-latency", "t_step_16_chips")

@@ -7,8 +7,9 @@ from math import ceil, prod
 import numpy as np
 
 from book_answers import Given, UnansweredError, Value, answers
-from book_answers.counts import chip_of, whole
+from book_answers.counts import whole
 from book_answers.serving import (
+    chip_of,
     letters_of,
     sequence_bytes,
     served_of,
@@ -73,7 +74,7 @@ def min_chips(given: Given) -> Value:
     """Not rounded."""
     if given.has("F_over_D") or given.has("comms_1d"):
         raise UnansweredError("chips of a layout are asked for, not of what they hold")
-    return serving.chips_for(float(total(given)), server_of(given))
+    return serving.chips_for(float(total(given)), server_of(given, 1))
 
 
 @answers(TOPIC, "chips", "min_chips_memory")
@@ -91,10 +92,8 @@ def slice_chips(given: Given) -> Value:
 
 def filled(given: Given, context: float | None = None) -> tuple[Served, Server]:
     """The case's model on its chips, or on the smallest slice that holds its weights."""
-    server = server_of(given)
-    if not given.has("chips") and not given.has("slice"):
-        server = replace(server, devices=int(slice_chips(given)) * server.devices_per_chip)
-    return served_of(given, context), server
+    stated = given.has("chips") or given.has("slice")
+    return served_of(given, context), server_of(given, None if stated else int(slice_chips(given)))
 
 
 @answers(TOPIC, "free_hbm")
@@ -168,7 +167,7 @@ def ring_bytes_per_s(chip_name: str) -> float:
 
 @answers(TOPIC, "alpha_ici")
 def alpha_ici(given: Given) -> Value:
-    return critical_intensity(server_of(given).flop_per_s, ici_bytes_per_s(given))
+    return critical_intensity(server_of(given, 1).flop_per_s, ici_bytes_per_s(given))
 
 
 def gather_s(bytes_per_s: float, axes: int = 1) -> float:
