@@ -6,10 +6,17 @@ from typing import Any
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.roofline import chip_of, compute_rate, dtypes, memory_rate, number
 from meshwright.costmodel.matmul import matmul
-from meshwright.costmodel.operands import Product, parse_operand, parse_product, unsharded_columns
+from meshwright.costmodel.operands import (
+    Product,
+    parse_dtype,
+    parse_operand,
+    parse_product,
+    unsharded_columns,
+)
 from meshwright.costmodel.roofline import critical_intensity, product_intensity, seconds_at, tiled_intensity
 from meshwright.costmodel.split_matmul import split_matmul
 from meshwright.costmodel.working import Working
+from meshwright.hardware.chip import ELEMENT_BYTES
 
 
 def text_of(given: Given) -> str:
@@ -45,7 +52,8 @@ def _critical_batch(given: Given) -> Value:
     """Exact where the width of the product is known, else of weights alone."""
     working = product_of(given)
     exact = "critical_batch_exact"
-    return number(working, exact if exact in working.steps else "critical_batch")
+    few_rows = "<<" in str(given.get("regime", ""))
+    return number(working, exact if exact in working.steps and not few_rows else "critical_batch")
 
 
 @answers("matmul", "intensity")
@@ -89,6 +97,12 @@ for _batch in (64, 512):
 def _square(given: Given, size: int) -> Working:
     """A square product at that width, with the dtypes that the case names."""
     weights, compute = dtypes(given)
+    x, w = (ELEMENT_BYTES[parse_dtype(dtype)] for dtype in (compute, weights))
+    counted = " + ".join(
+        f"{size:g}{dims}".removeprefix("1") for size, dims in ((x, "BD"), (w, "DF"), (x, "BF"))
+    )
+    if given.get("bytes", counted) != counted:
+        raise UnansweredError(f"bytes are counted as {given['bytes']}, not {counted}")
     return matmul(f"{compute}[B,D] x {weights}[D,F]", chip_of(given), sizes={"D": size, "F": size})
 
 

@@ -12,6 +12,7 @@ from meshwright.costmodel.attention import attention_intensity, critical_length,
 from meshwright.costmodel.ceilings import source_rate
 from meshwright.costmodel.inventory import pod, rate_ratio, ratios
 from meshwright.costmodel.matmul import matmul
+from meshwright.costmodel.operands import parse_dtype
 from meshwright.costmodel.roofline import (
     critical_batch,
     critical_intensity,
@@ -124,7 +125,9 @@ def _critical_batch(given: Given) -> Value:
     if given.has("x", "w"):
         raise UnansweredError("of a product with shapes")
     weights, compute = dtypes(given)
-    return critical_batch(ELEMENT_BYTES[weights], compute_rate(given, compute), memory_rate(given))
+    return critical_batch(
+        ELEMENT_BYTES[parse_dtype(weights)], compute_rate(given, compute), memory_rate(given)
+    )
 
 
 @answers("roofline", "bf16")
