@@ -31,4 +31,9 @@ def in_flight(rows: Rows, stage: Array) -> Array:
 
 def step_s(rows: Rows, slowest: Array, total: Array, once: Array) -> Array:
     """Seconds of a step from max_s t_s, sum_s t_s and max_s G_s."""
-    return (rows.micro_batches - 1.0 / rows.vpp) * slowest + total / rows.vpp + once
+    return linear_step_s(rows.micro_batches, rows.vpp, slowest, total, once)
+
+
+def linear_step_s(micro_batches: Any, chunks: Any, slowest: Any, total: Any, once: Any = 0.0) -> Any:
+    """The linear form on numbers or arrays."""
+    return (micro_batches - 1.0 / chunks) * slowest + total / chunks + once
