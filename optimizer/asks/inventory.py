@@ -11,7 +11,7 @@ def add(subparsers: Any) -> None:
     """The parser of the command."""
     parser = arguments.command(
         subparsers, "inventory", run,
-        "Hosts, cores, FLOP/s, memory, links, wraparound and bisection of a slice or cluster.",
+        "hosts, cores, totals, links, wraparound and bisection of a slice or cluster",
     )  # fmt: skip
     add = parser.add_argument
     add("cluster", metavar="CLUSTER", help="such as v5p:16x20x28, v5e:8x16*2 or h100:8x128")
