@@ -79,9 +79,12 @@ def test_the_book_leaves_out_activations_only(batch: int) -> None:
 
 
 def test_few_tokens_meet_few_experts() -> None:
-    book = serving.step_s(without_table(MIXTURE), V5E, np.array([1, 1000]))
-    exact = serving.step_by_operator_s(MIXTURE, V5E, np.array([1, 1000]), 4096, 2.0, 2.0)
+    batch = np.array([1, 1000, 10**6])
+    book = serving.step_s(replace(without_table(MIXTURE), kv_bytes=0.0), V5E, batch)
+    exact = serving.step_by_operator_s(MIXTURE, V5E, batch, 1, 2.0, 2.0)
     assert exact[0] < 0.4 * book[0] and exact[1] > book[1]
+    products = 2 * 10**6 * without_table(MIXTURE).active_params / V5E.all_flop_per_s
+    assert products < exact[2] < 8 * products  # each expert has its own rows only
 
 
 def test_experts_met_run_from_those_of_one_token_to_all() -> None:
@@ -175,6 +178,9 @@ def test_prefill_of_8192_tokens() -> None:
     found = prefill_model(LLAMA, mfu=0.4, batch=32, decode_tokens=512, generate=generate)
     assert found.number("prefill_per_generate") == pytest.approx(3.3, rel=0.01)
     assert found.number("tokens_per_step") == 32 * (8192 + 512) / 512
+    chips = 8 + 16 * found.number("prefill_per_generate")
+    assert found.number("qps_total") / found.number("qps_per_chip") == pytest.approx(chips)
+    assert found["ways_tensor"] == 8 and found["ways_sequence"] == 2  # 13 ways hide; 4x4 has no rings
 
 
 # Prefill and pools

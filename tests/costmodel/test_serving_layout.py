@@ -142,6 +142,14 @@ def test_small_exchanges_cost_their_hops() -> None:
     assert layout.cache_exchange_s(network("v5e:2x4"), KIND, 2, layout.place_cache(8, 8, 2)) == 0.0
 
 
+def test_large_exchanges_cost_what_crosses_between_neighbours() -> None:
+    """Two neighbours hold an eighth of the queries; each sends half of its half over one link, and outputs back."""
+    queries = 2 * 4096 * 64 * 128
+    placed = layout.place_cache(16, 8, 4096)
+    seconds = layout.cache_exchange_s(network("v5e:4x4"), KIND, 4096, placed)
+    assert seconds == pytest.approx(2 * queries / 8 / 4 / 45e9)
+
+
 def test_collectives_of_a_step() -> None:
     """Each of the two blocks of a layer gathers and scatters its rows once."""
     net = network("v5e:2x4")  # eight kv heads on eight chips: the cache itself moves nothing
@@ -169,7 +177,15 @@ def test_experts_lie_over_devices_that_divide_their_number() -> None:
     mixture = textbook_model(4096, 16384, 64, 32, 8, 256, 32128, experts=16, top_k=2, tied=True)
     found = sharding(Service(mixture, parse_cluster("v5e:8x16", profile="book"), 8192, "int8", "int8"), 64)
     assert found["expert_ways"] == 16 and "each expert cut 8 ways" in found.steps["expert_ways"].note
-    assert found.number("t_experts") > 0 and "X_opt" not in found.steps
+    assert "X_opt" not in found.steps
+    net = network("v5e:8x16")
+    crossings = layout.crossings_s(mixture, net, group_of(net.sizes), 64)
+    layers = 64 * (found.number("t_experts") + found.number("t_cache_exchange"))
+    assert found.number("t_network") == pytest.approx(crossings + layers) and found.number("t_experts") > 0
+    dense = textbook_model(4096, 2 * 16384, 64, 32, 8, 256, 32128)
+    plain = sharding(Service(dense, parse_cluster("v5e:8x16", profile="book"), 8192, "int8", "int8"), 64)
+    assert found.number("ways_throughput") == plain.number("ways_throughput")  # two experts' FLOPs
+    assert found.number("ways_latency") == 8 * plain.number("ways_latency")  # sixteen experts' reads
     assert layout.experts_s(KIND, 8192, network("v5e:4x4"), 64) == 0.0
 
 
