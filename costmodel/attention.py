@@ -7,7 +7,7 @@ T queries meet S keys with N query heads, K key-value heads (G = N / K) of width
 FLOPs and bytes are the planner's (`core_flops`, `attention_bytes`). Source: jax-ml/scaling-book, chapters 4 and 7.
 """
 
-from meshwright.costmodel.ceilings import Ceiling, peak, source_rate
+from meshwright.costmodel.ceilings import Ceiling, given_rate, peak, source_rate
 from meshwright.costmodel.model import Attention
 from meshwright.costmodel.operands import parse_dtype
 from meshwright.costmodel.operators import attention_bytes, attention_span, core_flops
@@ -72,7 +72,7 @@ def attention(
         raise InputError(f"{queries} queries cannot see back over {keys} keys; causal needs queries <= keys")
     dtype, kv_dtype = parse_dtype(dtype), parse_dtype(kv_dtype or dtype)
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
-    move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
+    move = source_rate(chip, source) if bytes_per_s is None else given_rate(source, bytes_per_s)
     query_bytes, kv_bytes = ELEMENT_BYTES[dtype], ELEMENT_BYTES[kv_dtype]
     span = keys - queries + attention_span(queries, None) if causal else float(keys)
     geometry = Attention(heads, kv_heads, head_dim, head_dim)

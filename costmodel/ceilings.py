@@ -21,7 +21,10 @@ from meshwright.hardware.figures import Figure
 from meshwright.hardware.network import TorusAxis
 from meshwright.hardware.onchip import SUBLANES, TpuUnits, gpu_units, tpu_units, units_of, vector_flop_per_s
 
-SOURCES = ("hbm", "vmem", "l2", "host", "network", "dcn")
+_PLACES = {
+    "hbm": "HBM", "vmem": "VMEM", "l2": "L2", "host": "host link", "network": "network", "dcn": "scale-out network",
+}  # fmt: skip
+SOURCES = tuple(_PLACES)
 _SHORT = 45  # characters of a note that a line still takes
 LINKS = ("host", "network", "dcn")  # operands that come over these pass through HBM
 
@@ -56,6 +59,13 @@ def vector_peak(chip: Chip) -> Ceiling:
         )
     rate = vector_flop_per_s(units.vector_alus, clock.si)
     return Ceiling("vector peak", rate, f"{units.vector_alus:,} ALUs x {clock.text}, {clock.source}")
+
+
+def given_rate(source: str, per_s: float) -> Ceiling:
+    """A rate that the question gives, of a place of SOURCES. Errors: UnknownNameError."""
+    if source not in _PLACES:
+        raise UnknownNameError("source", source, SOURCES)
+    return Ceiling(_PLACES[source], per_s, "given")
 
 
 def source_rate(chip: Chip, source: str) -> Ceiling:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from meshwright.costmodel.ceilings import LINKS, Ceiling, mxu_multiples, peak, source_rate
+from meshwright.costmodel.ceilings import LINKS, Ceiling, given_rate, mxu_multiples, peak, source_rate
 from meshwright.costmodel.operands import Product, parse_dtype, parse_product
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.roofline import (
@@ -31,6 +31,7 @@ from meshwright.hardware.onchip import TpuUnits, padded, units_of
 from meshwright.hardware.units import human_bytes
 
 NEVER = "never"
+_MOST_ROWS = 10**7  # of a table
 ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 
 
@@ -63,7 +64,7 @@ def matmul(
     product = _with_weights(parse_product(text, sizes), weights)
     dtype = parse_dtype(compute) if compute else wider(product)
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
-    move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
+    move = source_rate(chip, source) if bytes_per_s is None else given_rate(source, bytes_per_s)
     asked = _Matmul(product, chip, math, move, source, dtype)
     return asked.working(tile, rows)
 
@@ -96,7 +97,7 @@ class _Matmul:
         verdict = ""
         if k is not None and n is not None and many is not None:
             if m is None:
-                table = tuple(self._row(b, k, n, many) for b in rows)
+                table = tuple(self._row(b, k, n, many) for b in self._far_enough(rows))
             else:
                 seconds = self._seconds(m, k, n, many)
                 steps = self._sized(m, k, n, many, seconds) | steps
@@ -107,6 +108,14 @@ class _Matmul:
             value = tiled_intensity(*tile, x, w)
             steps["tile_intensity"] = Step(value, "FLOP/B", "2 bm bn / (x bm + w bn)", note)
         return Working(self._question(), self._given(sized), steps, verdict, self._notes(sized), table)
+
+    def _far_enough(self, rows: Sequence[int]) -> list[int]:
+        """Rows on by fours until the weights no longer bind."""
+        out = list(rows)
+        turn = critical_batch(self.product.w.element_bytes, self.math.per_s, self.move.per_s)
+        while out[-1] < turn < _MOST_ROWS:
+            out.append(4 * out[-1])
+        return out
 
     def _dims(self) -> dict[str, tuple[str, ...]]:
         p = self.product
@@ -224,7 +233,7 @@ class _Matmul:
         if self.chip.devices_per_chip > 1:
             notes.append(devices_note(self.chip))
         if self.link:
-            notes.append(f"only the weights come from the {self.move.name}; x and the output are in HBM")
+            notes.append(f"only the weights come over {self.move.name}; x and the output are in HBM")
         notes += self._fit(sized)
         if None in sized.values():
             notes.append(f"give sizes for more, like --sizes {','.join(self._open())}")

@@ -10,7 +10,7 @@ one chip (ceilings.py). Source: jax-ml/scaling-book, chapters 1, 2, 4 and 12.
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from meshwright.costmodel.ceilings import Ceiling, peak, source_rate, vector_peak
+from meshwright.costmodel.ceilings import Ceiling, given_rate, peak, source_rate, vector_peak
 from meshwright.costmodel.operands import Work, parse_dtype
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.working import Step, Working
@@ -111,7 +111,7 @@ def operator(
         math = Ceiling("peak", flop_per_s, "given")
     else:
         math = vector_peak(chip) if vector else peak(chip, parse_dtype(dtype))
-    move = source_rate(chip, source) if bytes_per_s is None else Ceiling(source, bytes_per_s, "given")
+    move = source_rate(chip, source) if bytes_per_s is None else given_rate(source, bytes_per_s)
     seconds = {"t_math": seconds_at(work.flops, math.per_s), "t_memory": seconds_at(work.bytes, move.per_s)}
     given = {
         "C": Step(math.per_s, "FLOP/s", note=f"{math.name}: {math.note}"),
