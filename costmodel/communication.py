@@ -178,11 +178,17 @@ def _size_steps(asked: _Asked) -> dict[str, Step]:
     torus = [
         level for level in (asked.network.levels[i] for i in asked.levels) if isinstance(level, TorusAxis)
     ]
-    if torus:
-        rate = min(asked.network.rate(i) for i in asked.levels if i in asked.network.torus)
-        per_hop = rate * max(level.hop_s for level in torus)
+    per_hop = max((level.hop_s for level in torus), default=0.0)
+    if per_hop > 0:
+        per_hop *= min(asked.network.rate(i) for i in asked.levels if i in asked.network.torus)
         steps["per_hop_bytes"] = Step(per_hop, "B", "W t_hop", "a link moves these in one hop's latency")
         steps["buffer_threshold"] = Step(per_hop * asked.n, "B", "N W t_hop", "latency binds below")
+        steps["ways_threshold"] = Step(
+            asked.held_bytes / per_hop, "ways", f"{asked.whole} / (W t_hop)", "latency binds from so many"
+        )
+        steps["small_shards"] = Step(
+            asked.held_bytes / asked.n < per_hop, note="shard_bytes below per_hop_bytes"
+        )
     if asked.routing is not None:
         for name, exact in (("fraction_approx", False), ("fraction", True)):
             share = asked.routing.copies(asked.n, exact) / asked.n
@@ -223,6 +229,7 @@ def _time_steps(asked: _Asked) -> dict[str, Step]:
     steps["t_exact"] = Step(t, "s", "of what must move", f"{human_seconds(exact)} of it for bandwidth")
     steps["latency_bound"] = Step(latency > exact)
     steps["algo_bw"] = Step(held / t, "B/s", f"{asked.whole} / t_exact")
+    steps["algo_bw_peak"] = Step(held / exact, "B/s", note="of a large array, where latency is nothing")
     if operation != "permute":
         passes = 2 if operation == "all-reduce" else 1
         bus = passes * (n - 1) / n * held / t

@@ -122,8 +122,7 @@ def pull(
     }
     steps = {
         "t_host": Step(times["t_host"], "s", "V / (N W_host)", "each chip loads its part"),
-        "links_in": Step(_links_in(network, place), "links", note="of the chip that gathers"),
-        "t_gather": Step(times["t_gather"], "s", "V (N - 1) / (N links W)", "into one chip"),
+        **_gather_steps(network, place, stages),
         "t_hbm": Step(times["t_hbm"], "s", "V / W_hbm", "read once"),
     }
     if rows > 0:
@@ -151,6 +150,17 @@ def pull(
         binds=_binds({name[2:]: t for name, t in times.items()}),
         table=tuple(_arrival_rows(stages)),
     )
+
+
+def _gather_steps(network: Network, place: Place, stages: Mapping[str, float]) -> dict[str, Step]:
+    seconds = max(stages.values(), default=0.0)
+    if not network.torus:
+        return {"t_gather": Step(seconds, "s", "", "into one chip, over its slowest level")}
+    formula = "V (N - 1) / (N links W)" if len(stages) == 1 else ""
+    return {
+        "links_in": Step(sum(_links_by_axis(network, place)), "links", note="of the chip that gathers"),
+        "t_gather": Step(seconds, "s", formula, "into one chip"),
+    }
 
 
 def _arrivals(array_bytes: float, network: Network, place: Place) -> Iterator[tuple[str, float]]:
@@ -183,10 +193,6 @@ def _links_by_axis(network: Network, place: Place) -> list[int]:
         ends = (at == 0) + (at == axis.size - 1)
         links.append(2 if axis.wraps else 2 - ends)
     return links
-
-
-def _links_in(network: Network, place: Place) -> int:
-    return sum(_links_by_axis(network, place)) or 1
 
 
 def _axes(network: Network) -> list[TorusAxis]:
