@@ -14,6 +14,7 @@ from meshwright.hardware.onchip import (
     GpuUnits,
     TpuUnits,
     mxu_flop_per_s,
+    tensor_clock_hz,
     tensor_flop_per_s,
     units_of,
     vector_flop_per_s,
@@ -175,6 +176,10 @@ def _gpu_inside(chip: Chip, units: GpuUnits) -> dict[str, Step]:
         value = tensor_flop_per_s(sms, cores, per_cycle, units.tensor_clock.si)
         note = f"per chip at {units.tensor_clock.text}, bf16; {units.tensor_clock.source}"
         steps["peak_from_clock"] = Step(value, "FLOP/s", f"tensor_cores x {per_cycle:g} x clock", note)
+    elif units.flop_per_cycle is not None and "bf16" in chip.peak:
+        value = tensor_clock_hz(chip.peak["bf16"].si, sms, cores, units.flop_per_cycle.si)
+        formula = f"C_bf16 / (tensor_cores x {units.flop_per_cycle.si:g})"
+        steps["clock_behind_peak"] = Step(value, "cycles/s", formula, "no source lists the clock")
     if units.boost_clock is not None:
         rate = vector_flop_per_s(units.vector_alus, units.boost_clock.si)
         note = f"{units.vector_alus:,} ALUs per chip at boost; a multiply-add counted once"

@@ -177,6 +177,11 @@ def tensor_flop_per_s(sms: int, tensor_cores_per_sm: int, flop_per_cycle: float,
     return sms * tensor_cores_per_sm * flop_per_cycle * clock_hz
 
 
+def tensor_clock_hz(flop_per_s: float, sms: int, tensor_cores_per_sm: int, flop_per_cycle: float) -> float:
+    """The clock behind a peak."""
+    return flop_per_s / (sms * tensor_cores_per_sm * flop_per_cycle)
+
+
 def padded(size: int, multiple: int) -> int:
     """A size as hardware holds it: the next multiple."""
     return -(-size // multiple) * multiple

@@ -55,6 +55,8 @@ def book(*words: str) -> tuple[str, ...]:
         (book("inventory", "v5p:16x20x28"), "alpha_dcn", 73440),
         (book("inventory", "v5p:16x20x28"), "ici_egress", 540e9),
         (book("inventory", "h100:8x128"), "alpha_hbm_bf16", 295.22),
+        (book("inventory", "h100:8x128"), "peak_from_clock", 989.43e12),
+        (book("inventory", "b200:8x4"), "clock_behind_peak", 1.8558e9),  # 2048 FLOPs per tensor core and cycle
     ],
 )  # fmt: skip
 def test_figures_of_the_book(capsys: Capture, words: tuple[str, ...], step: str, value: float) -> None:
