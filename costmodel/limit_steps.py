@@ -99,6 +99,8 @@ def torus(of: Limits) -> Steps:
         steps["mixed_added"] = _mixed(of, "shared", f"4 {rule}", "they queue (book, 1st edition)")
         own = of.mixed(of.own, of.setting.streams, True) or 0.0
         steps["mixed_model"] = Step(own, NEEDS, note=f"this model, streams {of.setting.streams}")
+    if experts > 1:
+        steps |= _experts_on_a_torus(of)
     if of.slice_tokens is not None:
         steps["dcn_tokens_per_slice"] = Step(
             of.slice_tokens, "tokens/slice", f"C / W_dcn{more}", "DP over slices"
@@ -108,6 +110,18 @@ def torus(of: Limits) -> Steps:
 
 def _mixed(of: Limits, streams: Streams, rule: str, note: str) -> Step:
     return Step(of.mixed(of.book, streams) or 0.0, NEEDS, rule, note)
+
+
+def _experts_on_a_torus(of: Limits) -> Steps:
+    """F that expert parallelism needs over one axis and over all, as far as there are experts."""
+    (experts, met), steps = of.copies, {}
+    for label, factors in of.groups.tensor.items():
+        ways = int(np.prod(factors))
+        if ways > experts or (label != "1_axis" and ways < experts):
+            continue
+        needed = expert_width_needed(of.setting.rates.matmul_flop_per_s, of.network, factors, met)
+        steps[f"ep_{ways}_needs_F"] = Step(needed, "elements", "", f"experts here have {of.ffn}")
+    return steps
 
 
 def switched(of: Limits) -> Steps:
@@ -122,14 +136,14 @@ def switched(of: Limits) -> Steps:
             of.beyond(of.dense), "FLOP/B", f"C / (W {of.network.sizes[0]})", "all NICs of a domain"
         )
     steps[f"tp_{name}"] = Step(
-        float(tensor_ways(of.book, of.gather(inside))), "ways", f"F{times} / {alpha}", "within a domain"
+        float(tensor_ways(of.book, of.gather(inside))), "ways", f"F{times} / {alpha}", f"over {name}"
     )
     if wide is not None:
         steps["tp_two_domains"] = _beyond_a_domain(of, wide, times)
     steps["tp_model"] = Step(
         float(tensor_ways(of.own, of.gather(inside))), "ways", note="of this model's layers"
     )
-    steps[f"fsdp_{name}"] = Step(of.data(of.book, inside), NEEDS, f"{alpha}{more}", "within a domain")
+    steps[f"fsdp_{name}"] = Step(of.data(of.book, inside), NEEDS, f"{alpha}{more}", f"over {name}")
     if wide is not None:
         rule = f"max({alpha}, alpha_domains){more}"
         steps["fsdp_all"] = Step(of.data(of.book, wide), NEEDS, rule, "across domains")
@@ -185,11 +199,12 @@ def for_batch(of: Limits, steps: Mapping[str, Step]) -> Steps:
     if of.whole.cluster.slices > 1:
         share = of.setting.training.global_batch_tokens
         out["tokens_per_slice"] = Step(share, "tokens/slice", "B / slices")
-    ways, devices = of.best_tensor(of.dense), of.setting.cluster.devices
+    ways, devices = of.best_tensor(of.book), of.setting.cluster.devices
     if ways is not None and of.groups.mixed is not None and of.network.torus:
         mx, my = of.groups.mixed.axes
         x, y = nearest_powers(devices / ways, devices)
-        out["X_opt"] = Step(devices / ways, "ways", f"sqrt(B/F {mx}/{my} N)", f"Y = N/X = {ways:.3g}")
+        width = "(E F)" if of.copies[0] > 1 else "F"
+        out["X_opt"] = Step(devices / ways, "ways", f"sqrt(B/{width} {mx}/{my} N)", f"Y = N/X = {ways:.3g}")
         out["X_rounded"] = Step(x, "ways", "nearest power of two", f"Y = {y}")
         out["context_ways"] = Step(
             ceil(x / of.setting.training.sequences), "ways", "X / sequences", "context parallelism for that X"

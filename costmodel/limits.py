@@ -15,6 +15,7 @@ alpha^2/(M_X M_Y F); the book takes (X-1)/X for 1, which is `exact=False`.
 Source: jax-ml/scaling-book, chapters 5 and 12.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.collectives import (
     Network,
     all_to_all_loads,
+    duration,
     gather_loads,
     reduce_loads,
 )
@@ -38,6 +40,7 @@ from meshwright.hardware.network import SwitchTier, TorusAxis
 Array = NDArray[Any]
 
 _LARGE = 2.0**60  # bytes, so that no latency shows in seconds per byte
+PACKAGE = "package"  # the level between devices of one chip
 DISPATCH_AND_COMBINE = 2  # exchanges of a mixture, forward
 
 
@@ -108,15 +111,21 @@ def gather_s_per_byte(network: Network, factors: Array, *, exact: bool) -> Array
 
     Args:
         factors: ways of the group on each level, innermost there.
-        exact: else (X-1)/X is taken for 1, as the book does.
+        exact: else (X-1)/X is taken for 1, as the book does; but not of the two devices of one package.
     """
-    loads: Array = gather_loads(network, _LARGE, factors, np.ones_like(factors), exact=exact) / _LARGE
-    return loads
+    return _per_byte(gather_loads, network, factors, exact)
 
 
 def reduce_s_per_byte(network: Network, factors: Array, *, exact: bool) -> Array:
     """The same for an all-reduce, in-network reduction included."""
-    loads: Array = reduce_loads(network, _LARGE, factors, np.ones_like(factors), exact=exact) / _LARGE
+    return _per_byte(reduce_loads, network, factors, exact)
+
+
+def _per_byte(formula: Callable[..., Array], network: Network, factors: Array, exact: bool) -> Array:
+    loads: Array = formula(network, _LARGE, factors, np.ones_like(factors), exact=exact) / _LARGE
+    if not exact and any(level.name == PACKAGE for level in network.levels):
+        whole = np.array([level.name == PACKAGE for level in network.levels])
+        loads = np.where(whole, _per_byte(formula, network, factors, True), loads)
     return loads
 
 
@@ -194,20 +203,22 @@ def mixed_comm_s(data_s: Array | float, tensor_s: Array | float, streams: Stream
 def expert_width_needed(
     flop_per_s: float, network: Network, factors: Array, top_k: int, *, exact: bool = False
 ) -> float:
-    """F of an expert above which expert parallelism over the group hides its exchanges beyond the inner blocks.
+    """F of an expert above which expert parallelism over the group hides its exchanges.
 
-    Forward, tokens sharded over the group: top_k expert blocks of D x F per token against dispatch and combine. A
-    token travels once to each block (node) that has an expert of it.
+    Forward, tokens sharded over the group: top_k expert blocks of D x F per token against dispatch and combine. On a
+    torus a token travels to each device that has an expert of it. Beyond nodes it travels once to each node, and what
+    switches inside a node carry is left out, as the book does.
 
     Args:
-        exact: blocks that a token goes to on average; else min(k, blocks), as the book counts.
+        exact: places that a token goes to on average; else min(k, places), as the book counts.
     """
     outer = int(np.flatnonzero(factors > 1)[-1])
-    blocks = float(np.prod(factors)) / float(np.prod(factors[:outer]))
-    sent = Routing(top_k).copies(round(blocks), exact) * BF16
+    nodes = network.beyond(outer)
+    places = float(np.prod(factors)) / (float(np.prod(factors[:outer])) if nodes else 1.0)
+    sent = Routing(top_k).copies(round(places), exact) * BF16
     loads = all_to_all_loads(network, sent * _LARGE, factors, np.ones_like(factors)) / _LARGE
-    exchanged_s = DISPATCH_AND_COMBINE * float(loads[outer])  # per token and unit of D
-    return exchanged_s / (top_k * block_work(flop_per_s, 1, 1).math_s)
+    busy = float(loads[outer] if nodes else duration(loads))  # per token and unit of D
+    return DISPATCH_AND_COMBINE * busy / (top_k * block_work(flop_per_s, 1, 1).math_s)
 
 
 def nearest_powers(x: float, devices: int) -> tuple[int, int]:

@@ -122,16 +122,20 @@ def _ms(seconds: float) -> float:
 
 def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -> str:
     """Which scheme is enough and by how much, and what becomes of it on the real network."""
-    tokens, fsdp = of.tokens_per_chip, data_rule(steps)
+    tokens, fsdp = of.tokens_per_chip, number(steps["fsdp_model"])
     said = [f"{tokens:,.4g} tokens per chip"]
     if tokens >= fsdp:
-        said.append(f"FSDP alone is compute bound, {tokens / fsdp:.3g}x its {fsdp:,.4g}")
+        said.append(f"FSDP alone is compute bound: {_times(tokens, fsdp, data_rule(steps))}")
     else:
-        said.append(f"FSDP alone waits for weights, it needs {fsdp:,.4g}, {fsdp / tokens:.3g}x as many")
+        said.append(
+            f"FSDP alone waits for weights: {fsdp / tokens:.3g}x as many needed, {fsdp:,.4g} by this model's layers and "
+            f"{data_rule(steps):,.4g} by the rule"
+        )
         if "mixed" in steps:
-            needed = number(steps[mixed_key(of)])
-            enough = f"is compute bound, {tokens / needed:.3g}x its {needed:,.4g}"
-            said.append(f"FSDP x TP {enough if tokens >= needed else f'waits too, {needed:,.4g} needed'}")
+            needed, rule = number(steps["mixed_model"]), number(steps[mixed_key(of)])
+            bound = f"is compute bound: {_times(tokens, needed, rule)}"
+            waits = f"waits too: {needed:,.4g} by this model's layers and {rule:,.4g} by the rule needed"
+            said.append(f"FSDP x TP {bound if tokens >= needed else waits}")
         elif "domains_per_replica" in steps:
             count = steps["domains_per_replica"].value
             said.append(f"with TP x PP over {count} domains a replica and ZeRO-1 DP is compute bound")
@@ -149,6 +153,10 @@ def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -
             f"fastest, {'compute bound' if legal.compute_bound else f'{late:.0%} over its products'}"
         )
     return "; ".join(said)
+
+
+def _times(tokens: float, needed: float, rule: float) -> str:
+    return f"{tokens / needed:.3g}x the {needed:,.4g} of this model's layers, {tokens / rule:.3g}x the rule's {rule:,.4g}"
 
 
 def _conventions(of: Limits) -> list[str]:

@@ -1,5 +1,6 @@
 """`train_time`: length and cost of a training run as a working."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -7,7 +8,7 @@ from meshwright.costmodel import train_time as run
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.train_time import DAY_S, YEAR_DAYS, Failures
-from meshwright.costmodel.working import Step, Working
+from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import WorkloadError, shown
 from meshwright.hardware.units import human_count
@@ -187,13 +188,13 @@ def _notes(
     if usd is None and price is None:
         notes.append(f"no source prices {cluster.chip.name}, so no money; say it with --price 4.2")
     elif usd is None and price is not None:
-        notes.append(f"price: {price.date}, {price.source}")
+        notes.append(f"price of {cluster.chip.name}: {price.date}, {price.source}")
     if watts is None and power is None:
         notes.append(
             f"no source gives the power of {cluster.chip.name}, so no energy; say it with --power 700W"
         )
     elif watts is None and power is not None:
-        notes.append(f"power: {power.source}")
+        notes.append(f"power of {cluster.chip.name}: {power.source}")
     if failures is not None:
         notes.append(
             "failures at random, one per mtbf M over the whole job; a stretch of work tau with its checkpoint delta takes "
@@ -202,3 +203,50 @@ def _notes(
     if speed.mfu is not None:
         notes.append("mfu counts the model's own FLOPs; a run quoted by 6 P T is days_rule")
     return notes
+
+
+_COLUMNS = {
+    "chips": ("N", 1.0),
+    "mfu": ("mfu", 1.0),
+    "days": ("days", 1.0),
+    "k chip-h": ("chip_hours", 1e3),
+    "USD/h": ("usd_per_chip_hour", 1.0),
+    "M USD": ("usd", 1e6),
+    "USD/Mtoken": ("usd_per_million_tokens", 1.0),
+    "PFLOP/USD": ("flops_per_usd", 1e15),
+    "MWh": ("energy", 1e3),
+}  # fmt: skip
+
+
+def compare_runs(runs: Mapping[str, Working]) -> Working:
+    """The same run on several clusters, by name, and which is cheapest per FLOP and per token.
+
+    Args:
+        runs: of `train_time`, by the cluster's name.
+    """
+    table = []
+    for name, one in runs.items():
+        row: dict[str, Value] = {"cluster": name}
+        for column, (step, scale) in _COLUMNS.items():
+            known = step in one.steps or step in one.given
+            row[column] = float(f"{one.number(step) / scale:.4g}") if known else "-"
+        table.append(row)
+    first = next(iter(runs.values()))
+    said = [
+        f"{what}: {min(priced, key=lambda r: sign * float(r[column]))['cluster']}"
+        for what, column, sign in (
+            ("cheapest per FLOP at peak", "PFLOP/USD", -1.0),
+            ("cheapest per token", "USD/Mtoken", 1.0),
+            ("soonest", "days", 1.0),
+        )
+        if (priced := [r for r in table if r[column] != "-"])
+    ]
+    notes = dict.fromkeys(note for one in runs.values() for note in one.notes)
+    return Working(
+        question=first.question.rsplit(" on ", 1)[0] + f" on {len(runs)} clusters",
+        given={name: first.given[name] for name in ("P", "T")},
+        steps={},
+        binds="; ".join(said),
+        notes=tuple(notes),
+        table=tuple(table),
+    )

@@ -160,15 +160,15 @@ def memory_steps(limits: Limits) -> dict[str, Step]:
             int(np.ceil((state + saved) / size)),
             "chips",
             "(10 P + 2 x 4 D L B) / HBM",
-            f"bf16 weights, Adam moments, {BOOK_CHECKPOINTS} checkpoints a layer",
+            f"Adam, {BOOK_CHECKPOINTS} checkpoints a layer",
         ),
         "least_chips": Step(
             int(np.ceil(planned)),
             "chips",
             f"({float(sum(each.values())):g} P + saved B) / usable",
-            "with fp32 master and gradients; everything recomputed",
+            "fp32 master, all recomputed",
         ),
         "most_params_pure_dp": Step(
-            most_params(size, BOOK_STATE), "params", "HBM / 10", "Adam; no room for activations yet"
+            most_params(size, BOOK_STATE), "params", "HBM / 10", "Adam; without activations"
         ),
     }

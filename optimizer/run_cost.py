@@ -5,8 +5,7 @@ from typing import Any
 
 from meshwright.costmodel.estimate import StepEstimate, digits
 from meshwright.costmodel.setting import Setting
-
-_SECONDS_PER_DAY, _HOURS_PER_DAY = 86_400, 24
+from meshwright.costmodel.train_time import DAY_S, chip_hours
 
 
 def run_of(given: Setting, priced: StepEstimate) -> dict[str, Any] | None:
@@ -17,13 +16,13 @@ def run_of(given: Setting, priced: StepEstimate) -> dict[str, Any] | None:
     training, cluster = given.training, given.cluster
     if training.total_tokens is None:
         return None
-    days = training.total_tokens / priced.tokens_per_s / _SECONDS_PER_DAY
-    price, per_hour = cluster.chip.price, cluster.price_usd_per_hour
+    seconds = training.total_tokens / priced.tokens_per_s
+    price, per_chip = cluster.chip.price, cluster.chip.price_usd_per_hour
     return {
         "total_tokens": training.total_tokens,
         "steps": ceil(training.total_tokens / (priced.sequences * training.seq_len)),
-        "days": digits(days),
+        "days": digits(seconds / DAY_S),
         "chips": cluster.chips,
-        "usd": None if per_hour is None else digits(days * _HOURS_PER_DAY * per_hour),
+        "usd": None if per_chip is None else digits(chip_hours(cluster.chips, seconds) * per_chip),
         "price": None if price is None else price.model_dump(exclude={"note"}),
     }

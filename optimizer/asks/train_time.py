@@ -22,7 +22,10 @@ def add(subparsers: Any) -> None:
     )  # fmt: skip
     add_model(parser)
     add = parser.add_argument
-    add("--cluster", required=True, metavar="TEXT", help="such as v5p:16x20x28 or h100:8x512")
+    add(
+        "--cluster", required=True, action="append", metavar="TEXT",
+        help="such as v5p:16x20x28 or h100:8x512; several are compared",
+    )  # fmt: skip
     add(
         "--tokens",
         required=True,
@@ -82,7 +85,7 @@ def _watts(text: str) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     """Answer and print."""
-    from meshwright.costmodel.train_answer import train_time
+    from meshwright.costmodel.train_answer import compare_runs, train_time
     from meshwright.costmodel.train_time import Failures
     from meshwright.hardware.cluster import parse_cluster
 
@@ -94,17 +97,17 @@ def run(args: argparse.Namespace) -> int:
     if args.restart is not None and args.mtbf is None:
         raise InputError("--restart counts failures; give --mtbf and --checkpoint too, or leave it out")
     model = read_model(args)
-    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
     failures = None
     if args.mtbf is not None:
         failures = Failures(args.mtbf, args.checkpoint, args.restart or 0.0)
-    return give(
-        args,
-        train_time(
+    runs = {}
+    for text in args.cluster:
+        cluster = parse_cluster(text, fabric=args.fabric, profile=args.profile)
+        runs[cluster.name] = train_time(
             model, cluster, args.tokens, args.seq, _speed(args, model, cluster), usd_per_chip_hour=args.price,
             watts=args.power, failures=failures, deadline_s=args.deadline, dtype=args.dtype,
-        ),
-    )  # fmt: skip
+        )  # fmt: skip
+    return give(args, compare_runs(runs) if len(runs) > 1 else next(iter(runs.values())))
 
 
 def _speed(args: argparse.Namespace, model: "ModelSpec", cluster: "Cluster") -> "Speed":

@@ -47,7 +47,7 @@ def test_a_batch_adds_the_best_split_and_its_tilings(capsys: Capture) -> None:
     assert value(data, "tokens_per_chip") == pytest.approx(468.1, rel=1e-3)
     assert value(data, "X_opt") == pytest.approx(1619, rel=1e-3) and value(data, "X_rounded") == 2048
     assert data["table"][0]["devices"] == 8960 and data["table"][0]["data x context"] == "batch: no"
-    assert "compute bound, 4.13x its 113.4" in data["binds"]
+    assert "4.13x the rule's 113.4" in data["binds"]
     assert any("2048 x 4 = 8,192 is no tiling" in note for note in data["notes"])
     assert json_of(capsys, f"{LIMITS} --batch 4Mi --seq 4096") == data
 
@@ -55,7 +55,7 @@ def test_a_batch_adds_the_best_split_and_its_tilings(capsys: Capture) -> None:
 def test_streams_that_queue_need_four_times_the_batch(capsys: Capture) -> None:
     data = json_of(capsys, f"{LIMITS} --batch 1Mi --seq 4096 --comm-streams shared")
     assert value(data, "mixed_added") == pytest.approx(4 * value(data, "mixed"))
-    assert "waits too, 453.6 needed" in data["binds"]
+    assert "FSDP x TP waits too: " in data["binds"] and "453.6 by the rule" in data["binds"]
 
 
 def test_a_model_by_its_letters(capsys: Capture) -> None:
@@ -124,3 +124,8 @@ def test_a_run_by_its_best_plan(capsys: Capture) -> None:
     assert value(data, "days") == pytest.approx(plan["run"]["days"], rel=1e-8)
     assert value(data, "usd") == pytest.approx(plan["run"]["usd"], rel=1e-8)
     assert data["given"]["mfu"]["note"].startswith("best plan: ")
+
+
+def test_several_clusters_are_compared(capsys: Capture) -> None:
+    code, out, err = run(capsys, f"{TRAIN} --mfu 0.4 --cluster h100:8x512")
+    assert (code, err) == (0, "") and "on 2 clusters" in out and "cheapest per token: h100:8x512" in out

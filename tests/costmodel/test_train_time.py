@@ -12,7 +12,7 @@ from meshwright.costmodel import train_time as run
 from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.setting import setting
-from meshwright.costmodel.train_answer import Speed, train_time
+from meshwright.costmodel.train_answer import Speed, compare_runs, train_time
 from meshwright.costmodel.train_time import Failures
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
@@ -144,6 +144,20 @@ def test_money_and_energy_only_where_somebody_states_them() -> None:
     h800 = ask("h800:8x256")
     assert "usd" not in h800.steps and any("no source prices h800" in n for n in h800.notes)
     assert ask("h800:8x256", usd_per_chip_hour=2.0, watts=700.0).number("usd") > 0
+
+
+def test_the_cheapest_chip_is_told_among_those_with_a_price() -> None:
+    """Chapter 8 chooses v5e, then v5p, then H100 by FLOPs per dollar at its prices."""
+    runs = {c: ask(c) for c in ("v5p:16x20x28", "v5e:16x16*20", "h800:8x256")}
+    found = compare_runs(runs)
+    assert "cheapest per FLOP at peak: v5e:16x16*20" in found.binds
+    assert "soonest: v5p:16x20x28" in found.binds
+    rows = {str(row["cluster"]): row for row in found.table}
+    assert rows["h800:8x256"]["PFLOP/USD"] == "-"
+    assert rows["v5e:16x16*20"]["PFLOP/USD"] == pytest.approx(591, rel=1e-3)
+    assert rows["v5p:16x20x28"]["USD/Mtoken"] == pytest.approx(
+        runs["v5p:16x20x28"].number("usd") / 15e6, rel=1e-3
+    )
 
 
 def test_what_makes_no_run_is_refused() -> None:
