@@ -52,7 +52,7 @@ def decode_model(
     longest = serving.largest(lambda tokens: batch * cache_bytes(model, tokens, kv) <= free)
     steps = dict(found.steps) | {
         "kv_bytes_per_token": Step(cache_bytes(model, 1, kv), "B", note="of one sequence"),
-        "max_context": Step(longest, "tokens", note=f"that {batch:,} sequences can have"),
+        "max_context": Step(longest, "tokens", note="that each sequence of the batch can have"),
         "t_attention_math": Step(attention, "s", "B FLOPs(S) / (n C)", "of attention, beside t_kv"),
         "t_exact": Step(exact, "s", note="by product, with activations and attention's FLOPs"),
         "t_network": Step(network, "s", note="tensor parallel over all devices, cache and experts exchanged"),
@@ -173,7 +173,7 @@ def _binds(served: Served, server: Server, batch: int) -> str:
     parts = sorted(shares.items(), key=lambda item: -item[1])
     text = f"{parts[0][0]} takes {parts[0][1]:.0%} of the step and {parts[1][0]} {parts[1][1]:.0%}"
     critical = serving.critical_batch(served, server)
-    side = f"{batch / critical:.3g} times" if batch > critical else f"{batch / critical:.0%} of"
+    side = f"{batch / critical:.3g} times" if batch > critical else f"{batch / critical:.2g} of"
     text += f"; the batch is {side} the critical {critical:,.0f}"
     short = served.param_bytes + batch * served.kv_bytes - server.all_memory_bytes
     if short > 0:
@@ -192,6 +192,6 @@ def _notes(service: Service, attention_s: float, batch: int) -> tuple[str, ...]:
     if model.active_params != model.params:
         notes.append(
             f"of a mixture all experts are read, so products turn compute bound at {model.params / model.active_params:.3g} "
-            f"times the batch of a dense model; t_exact reads only those that {batch:,} tokens meet"
+            f"times the batch of a dense model; t_exact reads only those that the batch meets"
         )
     return (*notes, *service.notes)

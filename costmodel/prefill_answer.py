@@ -8,7 +8,7 @@ from meshwright.costmodel.attention import critical_length
 from meshwright.costmodel.roofline import critical_intensity
 from meshwright.costmodel.service import Service, check_whole, main_kind, money
 from meshwright.costmodel.serving import Served, Server
-from meshwright.costmodel.serving_layout_answer import ways_of_rows
+from meshwright.costmodel.serving_layout_answer import prompt_ways
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 
@@ -132,11 +132,10 @@ def _cut(service: Service) -> dict[str, Step]:
     devices = service.server.devices
     if devices == 1:
         return {}
-    limit = ways_of_rows(service)
-    tensor = max(d for d in range(1, devices + 1) if devices % d == 0 and (d <= limit or d == 1))
+    limit, tensor = prompt_ways(service)
     return {
         "ways_tensor_limit": Step(limit, "ways", "F / alpha", "over all axes; crossings as long as FLOPs"),
-        "ways_tensor": Step(tensor, "ways", note="largest that divides the devices"),
+        "ways_tensor": Step(tensor, "ways", note="most that divide the devices and hide where they lie"),
         "ways_sequence": Step(devices // tensor, "ways", note="the rest, over the prompt"),
     }
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import Network, duration, gather_loads, reduce_loads
 from meshwright.costmodel.layer import FORWARD_CROSSINGS, tp_blocks
-from meshwright.costmodel.limits import DISPATCH_AND_COMBINE, Work
+from meshwright.costmodel.limits import DISPATCH_AND_COMBINE, Work, gather_s_per_byte, tensor_ways
 from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.operations import timed_loads
 from meshwright.costmodel.operators import BF16
@@ -101,9 +101,26 @@ def cache_exchange_s(network: Network, kind: LayerKind, batch: int, placement: C
 def fastest_s(operation: str, network: Network, held_bytes: float, ways: int) -> float:
     """Seconds of a collective, latency included, over `ways` devices at the fastest of their places: neighbours, or
     whole axes. `held_bytes`: of the array that they hold together."""
+    groups = places(network, ways)
+    return min(float(duration(timed_loads(operation, network, held_bytes, group))) for group in groups)
+
+
+def places(network: Network, ways: int) -> list[Group]:
+    """Where `ways` devices can be next to each other: even parts of the levels, and whole ones."""
     options = joint_splits((ways,), network.sizes)[:, 0, :]
-    fitting = options[(np.array(network.sizes) % options == 0).all(axis=1)]
-    return min(float(duration(timed_loads(operation, network, held_bytes, group_of(row)))) for row in fitting)
+    even = (np.array(network.sizes) % options == 0).all(axis=1)
+    return [group_of(row) for row in options[even]]
+
+
+def widest_tensor(work: Work, network: Network) -> int:
+    """Most ways of tensor parallelism that divide the devices and whose crossings FLOPs hide, each at its best place."""
+    devices = int(np.prod(network.sizes))
+
+    def hidden(ways: int) -> bool:
+        per_byte = (gather_s_per_byte(network, g.factors, exact=False) for g in places(network, ways))
+        return float(tensor_ways(work, min(float(duration(s)) for s in per_byte))) >= ways
+
+    return max(d for d in range(1, devices + 1) if devices % d == 0 and (d == 1 or hidden(d)))
 
 
 def crossings_s(model: ModelSpec, network: Network, group: Group, batch: float) -> float:

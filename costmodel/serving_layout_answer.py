@@ -101,10 +101,12 @@ def useful_ways(
     return float(tensor_ways(work, s_per_byte)), float(tensor_ways(reading, s_per_byte))
 
 
-def ways_of_rows(service: Service) -> float:
-    """Ways of tensor parallelism over all axes that FLOPs hide, whatever the number of rows: M F / alpha."""
+def prompt_ways(service: Service) -> tuple[float, int]:
+    """Ways of tensor parallelism that FLOPs hide whatever the number of rows: over all axes, M F / alpha, and the most
+    that divide the devices."""
     work = block_work(service.server.flop_per_s, service.model.hidden, _ffn(main_kind(service.model)))
-    return float(tensor_ways(work, _s_per_byte(service.network, _whole(service.network))))
+    limit = float(tensor_ways(work, _s_per_byte(service.network, _whole(service.network))))
+    return limit, layout.widest_tensor(work, service.network)
 
 
 def _ffn(kind: LayerKind) -> int:

@@ -13,7 +13,7 @@ from meshwright.costmodel.limits import gather_s_per_byte, reduce_s_per_byte, to
 from meshwright.costmodel.operations import timed_loads
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.service import Service
-from meshwright.costmodel.serving_layout_answer import matrix_steps, sharding, useful_ways
+from meshwright.costmodel.serving_layout_answer import matrix_steps, prompt_ways, sharding, useful_ways
 from meshwright.costmodel.setting import network_of
 from meshwright.costmodel.span import group_of
 from meshwright.costmodel.textbook import textbook_model
@@ -192,3 +192,11 @@ def test_experts_lie_over_devices_that_divide_their_number() -> None:
 def test_one_device_is_not_cut() -> None:
     with pytest.raises(ClusterError, match="v5e:1x1 is one device and nothing is cut; give a larger one"):
         sharding(llama_on("v5e:1x1"), 1)
+
+
+def test_a_prompt_is_cut_as_far_as_the_part_of_the_slice_allows() -> None:
+    """26 ways hide over both rings of v5e:16x16; 16 ways lie on one ring or on lines of two axes, which hide 13."""
+    limit, widest = prompt_ways(llama_on("v5e:16x16"))
+    assert (limit, widest) == (pytest.approx(26.2, rel=1e-3), 8)
+    narrow = textbook_model(1024, 256, 2, 8, 8, 128, 1000)
+    assert prompt_ways(Service(narrow, parse_cluster("v5e:4x4"), 8192))[1] == 1
