@@ -1,9 +1,11 @@
 """Products on one chip, or with the contraction shared: topic matmul. What is sharded otherwise is in collectives.py."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 from book_answers import Given, UnansweredError, Value, answers
+from book_answers.arrays import local_dims
 from book_answers.roofline import chip_of, compute_rate, dtypes, memory_rate, number
 from meshwright.costmodel.matmul import matmul
 from meshwright.costmodel.operands import (
@@ -159,3 +161,35 @@ def _ways(given: Given) -> Value:
 @answers("matmul", "global_rows")
 def _rows_of_all(given: Given) -> Value:
     return unsharded_columns(parse_product(str(given["per_shard"])), int(given.number("replica_group_size")))
+
+
+def _shard_of_input(given: Given) -> tuple[int, ...]:
+    """One device's part of In, or of x whose first dimension is split over the mesh axis of the data."""
+    for key in ("In", "x"):
+        if given.has(key) and " P(" in str(given[key]):
+            return local_dims(given, key)
+    dims = tuple(int(d) for d in parse_operand(str(given["x"])).dims)
+    mesh = given["mesh"]
+    ways = next((int(n) for axis, n in mesh.items() if str(axis).lower() in ("data", "dp", "batch")), None)
+    if ways is None or dims[0] % ways:
+        raise UnansweredError("no mesh axis of the data splits x")
+    return (dims[0] // ways, *dims[1:])
+
+
+@answers("matmul", "local_batch")
+def _local_rows(given: Given) -> Value:
+    return _shard_of_input(given)[0]
+
+
+@answers("matmul", "local_batch_tokens")
+def _local_tokens(given: Given) -> Value:
+    return prod(_shard_of_input(given)[:-1])
+
+
+@answers("matmul", "local_contract")
+def _local_contraction(given: Given) -> Value:
+    """Only where the sharding of the contracted dimension is written."""
+    for key in ("In", "x"):
+        if given.has(key) and " P(" in str(given[key]):
+            return local_dims(given, key)[-1]
+    raise UnansweredError("the sharding of the contracted dimension is not written")
