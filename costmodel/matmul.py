@@ -8,7 +8,7 @@ chapters 1, 2 and 7.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isclose
 
 from meshwright.costmodel.ceilings import LINKS, Ceiling, given_rate, mxu_multiples, peak, source_rate
 from meshwright.costmodel.operands import Product, parse_dtype, parse_product
@@ -205,7 +205,7 @@ class _Matmul:
                     exact / batch, "ratio", "critical_batch_exact / critical_batch"
                 )
         beta = w / x * critical_intensity(self.math.per_s, self.move.per_s)
-        if beta != batch:
+        if not isclose(beta, batch):
             note = "the book's rule of thumb; right only where C is the bf16 rate"
             steps["critical_batch_beta_rule"] = Step(beta, "tokens", "w / x * C / W", note)
         return steps
@@ -226,7 +226,7 @@ class _Matmul:
         exact = steps.get("critical_batch_exact", steps["critical_batch"]).value
         if isinstance(exact, str):
             return "; no number of rows makes it compute bound"
-        return f"; it is compute bound from {exact:,.4g} rows and has {m:,}"
+        return f"; it is compute bound from {_count(exact)} rows and has {m:,}"
 
     def _notes(self, sized: Mapping[str, int | None]) -> tuple[str, ...]:
         notes = []
@@ -254,6 +254,10 @@ class _Matmul:
     def _open(self) -> list[str]:
         dims = dict.fromkeys((*self.product.x.dims, *self.product.w.dims))
         return [f"{d}=..." for d in dims if not d.isdigit() and d not in self.product.sizes]
+
+
+def _count(rows: float) -> str:
+    return f"{rows:,.4g}" if rows < 1e4 else f"{rows:,.0f}"
 
 
 def _with_weights(product: Product, dtype: str | None) -> Product:
