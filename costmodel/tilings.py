@@ -6,6 +6,7 @@ those that divide its sequences and their length (`legal.RULES`).
 """
 
 from dataclasses import dataclass, replace
+from math import isqrt
 
 import numpy as np
 
@@ -96,7 +97,10 @@ def legal_splits(setting: Setting) -> dict[tuple[int, int], tuple[int, int]]:
     data, context, tensor = (
         x.ravel()
         for x in np.meshgrid(
-            _divisors(training.sequences), _divisors(training.seq_len), tensor, indexing="ij"
+            _divisors(training.sequences, devices),
+            _divisors(training.seq_len, devices),
+            tensor,
+            indexing="ij",
         )
     )
     few = data * context * tensor <= devices
@@ -203,7 +207,7 @@ def batch_for_whole(setting: Setting, found: tuple[Tiling, ...]) -> tuple[int, i
     fastest = [t for t in whole if t.seconds <= 1.01 * min(x.seconds for x in whole)]
     batches: list[tuple[int, int, tuple[int, int, int, int]]] = []
     for t in fastest:
-        for context in (int(c) for c in _divisors(t.ways)):
+        for context in (int(c) for c in _divisors(t.ways, t.ways)):
             data = t.ways // context
             pieces = (2 * context if context > 1 else 1) * t.tensor
             sequences = max(1, round(training.sequences / data)) * data
@@ -217,8 +221,10 @@ def _heads(setting: Setting) -> int:
     return max(k.attention.heads for k in setting.model.kinds)
 
 
-def _divisors(n: int) -> Ints:
-    return np.array([d for d in range(1, n + 1) if n % d == 0], np.int64)
+def _divisors(n: int, most: int) -> Ints:
+    """Ascending, none above `most`."""
+    small = [d for d in range(1, min(isqrt(n), most) + 1) if n % d == 0]
+    return np.array(sorted({*small, *(n // d for d in small if n // d <= most)}), np.int64)
 
 
 def _rows(setting: Setting, data: Ints, context: Ints, tensor: Ints) -> Rows:
