@@ -119,10 +119,14 @@ answers("matmul", "ratio_1024_to_asymptote_120")(
 
 @answers("matmul", "t")
 def _time(given: Given) -> Value:
-    """On cores whose rate is given: compute alone."""
-    text = text_of(given)
-    rate = given.number("flops_per_s_per_core") * given.number("cores")
-    return seconds_at(parse_product(text, sizes_of(text, given)).work.flops, rate)
+    """On cores of which only the compute rate is given: compute alone; on one chip its roofline."""
+    if given.has("flops_per_s_per_core", "cores"):
+        text = text_of(given)
+        rate = given.number("flops_per_s_per_core") * given.number("cores")
+        return seconds_at(parse_product(text, sizes_of(text, given)).work.flops, rate)
+    if any(given.has(key) for key in ("mesh", "slice", "chips", "cores", "layout")):
+        raise UnansweredError("of a product over several chips")
+    return number(product_of(given), "t_lower")
 
 
 @answers("matmul", "critical_D")
