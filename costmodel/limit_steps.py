@@ -19,6 +19,7 @@ from meshwright.hardware.network import TorusAxis
 
 Steps = dict[str, Step]
 NEEDS = "tokens/chip"
+_STAGE_DOMAINS = 8  # that a model replica spans where pipelining is told, as in the book's quiz
 
 
 def given(of: Limits, with_batch: bool) -> Steps:
@@ -99,6 +100,12 @@ def torus(of: Limits) -> Steps:
         steps["mixed_added"] = _mixed(of, "shared", f"4 {rule}", "they queue (book, 1st edition)")
         own = of.mixed(of.own, of.setting.streams, True) or 0.0
         steps["mixed_model"] = Step(own, NEEDS, note=f"this model, streams {of.setting.streams}")
+        stages = int(np.prod(groups.mixed.tensor))
+        if stages <= of.setting.model.layers:
+            needed = of.data(of.book, groups.mixed.data, cut=stages)
+            steps[f"zero1_pp{stages}"] = Step(
+                needed, NEEDS, f"alpha{more} / ({mx} x {stages})", "stages on an axis, DP beside"
+            )
     if experts > 1:
         steps |= _experts_on_a_torus(of)
     if of.slice_tokens is not None:
@@ -147,6 +154,14 @@ def switched(of: Limits) -> Steps:
     if wide is not None:
         rule = f"max({alpha}, alpha_domains){more}"
         steps["fsdp_all"] = Step(of.data(of.book, wide), NEEDS, rule, "across domains")
+        if groups.mixed is not None:
+            replica = _STAGE_DOMAINS * of.network.sizes[0]
+            steps[f"zero1_{_STAGE_DOMAINS}_domains"] = Step(
+                of.data(of.book, groups.mixed.data, cut=replica),
+                NEEDS,
+                f"alpha_domains{more} / {_STAGE_DOMAINS}",
+                "TP x PP over so many a replica",
+            )
         steps["dp_in_switches"] = Step(of.reduced(of.book, wide), NEEDS, "fsdp_all / 2", "SHARP, in theory")
     widest = inside if wide is None else wide
     steps["fsdp_exact"] = Step(of.data(of.book, widest, True), NEEDS, note="with (X-1)/X")

@@ -300,6 +300,7 @@ def test_a_dense_model_on_4096_h100() -> None:
     assert found.number("fsdp_all") == pytest.approx(989 / 0.4)
     assert found.number("dp_in_switches") == pytest.approx(989 / 0.8)
     assert found["domains_per_replica"] == 3
+    assert found.number("zero1_8_domains") == pytest.approx(989 / 0.4 / 8)  # 309 in the book, at 990
 
 
 def test_a_mixture_needs_e_over_k_times_the_tokens() -> None:
@@ -311,6 +312,11 @@ def test_a_mixture_needs_e_over_k_times_the_tokens() -> None:
 def test_per_chip_figures_do_not_depend_on_how_many_devices_a_chip_shows() -> None:
     found = limits(ask("tpu7x:4x4x8"))
     assert found.number("fsdp_1_axis") == pytest.approx(2300e12 / 1.8e11, rel=1e-3)
+
+
+def test_stages_divide_what_data_parallelism_needs() -> None:
+    """16 stages on one axis, DP on the other two: alpha / (2 x 16)."""
+    assert limits(ask("v5p:16x16x16")).number("zero1_pp16") == pytest.approx(2550 / 32)
 
 
 def test_a_slice_sends_more_the_larger_it_is() -> None:
