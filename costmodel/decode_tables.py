@@ -34,7 +34,7 @@ def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working
         question=f"Which batch: {service.title}, {service.context:,} tokens each?",
         given={name: step for name, step in found.given.items() if name != "B"},
         steps=steps,
-        binds=f"at {batch:,} sequences: {found.binds}",
+        binds=f"at a batch of {batch:,}: {found.binds}",
         notes=(EXACT, *service.notes),
         table=tuple(_row(service, b, limit_s) for b in rows[-20:]),
     )
