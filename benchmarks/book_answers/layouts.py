@@ -238,7 +238,9 @@ def tp_on_an_axis(given: Given) -> Value:
 
 
 def best_ways(given: Given, devices: float, step_tokens: float) -> float:
-    """X of so many chips."""
+    """X of so many chips. Rates cancel in it: a case may leave them out."""
+    if not (given.has("chip") or given.has("alpha_ici") or given.has("flops_per_s", "W_bidir_Bps")):
+        given = Given({**given.inputs, "alpha_ici": 1.0}, given.unit)
     x, y = mix_s_per_byte(given)
     return devices / float(best_tensor_ways(layer(given, D=1), x, y, step_tokens / devices))
 
