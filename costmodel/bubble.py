@@ -57,8 +57,8 @@ def schedule(
             "busy": Step(busy, "s", "m t", "of each stage"),
             "idle": Step(1.0 - busy / step, "ratio", "1 - busy / step", "of each stage"),
         },
-        binds=f"a stage waits {1 - busy / step:.3g} of the step; {4 * stages} micro-batches would make it "
-        f"{1 - 4 * stages * each / float(linear_step_s(4 * stages, chunks, each, stages * each)):.3g}",
+        binds=f"a stage waits {1 - busy / step:.3g} of the step; {2 * micro_batches} micro-batches would make it "
+        f"{1 - 2 * busy / float(linear_step_s(2 * micro_batches, chunks, each, stages * each)):.3g}",
     )
 
 

@@ -199,13 +199,19 @@ def tree_bandwidth(network: Network, group: Group, operation: str = "all-gather"
 
 
 def tree_seconds(
-    operation: str, network: Network, array_bytes: float, group: Group, sharded_ways: int
+    operation: str,
+    network: Network,
+    array_bytes: float,
+    group: Group,
+    sharded_ways: int,
+    *,
+    exact: bool = True,
 ) -> float:
     """Seconds over a switched tree of an array that other devices, inside the group's, shard too.
 
     max over levels of V (D - 1) / (D max(Y, S) W): S devices of a block, D blocks, W bytes/s of one device into the
-    level. D is the level's whole size even where Y takes a part of it; exact is `loads_of` on the devices that do
-    take part. Source: jax-ml/scaling-book, chapter 12.
+    level. D is the level's whole size even where Y takes a part of it; what is true is `loads_of` on the devices that
+    do take part. `exact=False` takes D - 1 as D. Source: jax-ml/scaling-book, chapter 12.
     """
     still, seconds, inside = without_latency(network), 0.0, 1
     top = int(np.flatnonzero(group.factors > 1).max(initial=0))
@@ -213,7 +219,7 @@ def tree_seconds(
     for index, level in enumerate(network.levels[: top + 1]):
         alone = group_of([*tree.factors[: index + 1], *[1] * (len(tree.factors) - index - 1)])
         if group.factors[index] > 1:
-            load = float(loads_of(operation, still, array_bytes, alone)[index])
+            load = float(loads_of(operation, still, array_bytes, alone, exact=exact)[index])
             seconds = max(seconds, load / max(1.0, sharded_ways / inside))
         inside *= level.size
     return seconds

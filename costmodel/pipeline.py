@@ -31,7 +31,8 @@ def in_flight(rows: Rows, stage: Array) -> Array:
 
 def step_s(rows: Rows, slowest: Array, total: Array, once: Array) -> Array:
     """Seconds of a step from max_s t_s, sum_s t_s and max_s G_s."""
-    return linear_step_s(rows.micro_batches, rows.vpp, slowest, total, once)
+    seconds: Array = linear_step_s(rows.micro_batches, rows.vpp, slowest, total, once)
+    return seconds
 
 
 def linear_step_s(micro_batches: Any, chunks: Any, slowest: Any, total: Any, once: Any = 0.0) -> Any:

@@ -17,7 +17,7 @@ from meshwright.hardware.errors import MeshwrightError
 
 Value = float | int | bool | str
 # Modules of adapters.
-TOPICS = ("arrays", "bounds", "collectives", "costs", "counts", "gpu_bounds", "gpu_layouts", "layouts", "machine", "memory", "mixtures", "products", "roofline", "serving", "serving_layouts", "shardings")  # fmt: skip
+TOPICS = ("arrays", "bounds", "collectives", "costs", "counts", "gpu_bounds", "gpu_collectives", "gpu_layouts", "layouts", "machine", "memory", "mixtures", "pipelines", "products", "roofline", "serving", "serving_layouts", "shardings", "switches")  # fmt: skip
 
 
 class UnansweredError(Exception):

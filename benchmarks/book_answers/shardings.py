@@ -3,7 +3,7 @@
 from math import inf
 
 from book_answers import Given, UnansweredError, Value, answers
-from book_answers.collectives import torus
+from book_answers.collectives import link_of, torus
 from book_answers.counts import whole
 from book_answers.roofline import compute_rate, memory_rate
 from meshwright.costmodel.collectives import Network
@@ -122,3 +122,49 @@ def gather_over_scatter(given: Given) -> Value:
     sizes = {d: whole(given, d) for d in "NMK"}
     ways = best_ways(Asked(contractions("A[N,M_X] @ B[M,K] -> C[N,K_X]", ["X"]), sizes, machine, exact=False))
     return cut(ways, "", 0).t_comms / cut(ways, "M", 1).t_comms
+
+
+# Gather the weights and multiply, or multiply and add up: X[B,D] times Y[D_X,F], each at sizes where one of two terms
+# is B, D or X times another. Ratios of such terms are where they meet.
+
+
+def either(given: Given, size: int = 2) -> tuple[Way, Way]:
+    """Both ways for B = 1 and D = X, on a ring whose rate, or intensity, is given."""
+    if given.has("alpha_ici"):
+        flops, link = given.number("alpha_ici"), 0.5
+    else:
+        flops, link = compute_rate(given), link_of(given)
+    ring = Network((TorusAxis("x", size, link, True, 0.0),), (1.0,))
+    machine = Machine(mesh_of(ring, ["X"]), flops, inf)
+    sizes = {"B": 1, "D": size, "F": size}
+    ways = best_ways(Asked(contractions("A[B,D] @ W[D_X,F] -> C[B,F]", ["X"]), sizes, machine, exact=False))
+    return cut(ways, "", 0), cut(ways, "D", 1)
+
+
+@answers(TOPIC, "gather_weights_comms_bound_below_B")
+def gather_bound(given: Given) -> Value:
+    gather, _ = either(given)
+    return gather.t_comms / gather.t_compute
+
+
+@answers(TOPIC, "allreduce_compute_bound_below_X")
+def reduce_bound(given: Given) -> Value:
+    size = whole(given, "D")
+    _, reduce = either(given, size)
+    return size * reduce.t_compute / reduce.t_comms
+
+
+@answers(TOPIC, "allreduce_wins_small_B_if_D_over_B")
+def reduce_wins_bandwidth(given: Given) -> Value:
+    """Communication binds both."""
+    size = 2
+    gather, reduce = either(given, size)
+    return size * reduce.t_comms / gather.t_comms
+
+
+@answers(TOPIC, "allreduce_wins_large_B_if_D_above")
+def reduce_wins_compute(given: Given) -> Value:
+    """Gathering is compute bound, adding up is not."""
+    size = 2
+    gather, reduce = either(given, size)
+    return size * reduce.t_comms / gather.t_compute

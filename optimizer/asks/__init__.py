@@ -15,6 +15,7 @@ COMMANDS: tuple[str, ...] = (
     "fabric",
     "inventory",
     "limits",
+    "pipeline",
     "prefill",
     "roofline",
     "shard",
