@@ -138,7 +138,9 @@ def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -
             said.append(f"FSDP x TP {bound if tokens >= needed else waits}")
         elif "domains_per_replica" in steps:
             count = steps["domains_per_replica"].value
-            said.append(f"with TP x PP over {count} domains a replica and ZeRO-1 DP is compute bound")
+            said.append(
+                f"with TP x PP over {count} domains a replica and ZeRO-1 DP is compute bound, bubbles apart"
+            )
     if of.whole.cluster.slices > 1 and of.slice_tokens is not None:
         have, need = of.setting.training.global_batch_tokens, of.slice_tokens
         verb = "hides" if have >= need else "does not hide"

@@ -127,6 +127,22 @@ def pod_of(given: Given) -> float:
     return given.number("pod_chips") if given.has("pod_chips") else float(torus_of(given).pod_chips.count)
 
 
+def sides(given: Given, key: str = "slice") -> list[float]:
+    """Of a slice or pod, in chips."""
+    value = given[key]
+    if not isinstance(value, list) or not all(isinstance(side, int | float) for side in value):
+        raise UnansweredError(f"input {key!r} is {value!r}, not a list of sides")
+    return value
+
+
+def degrees(given: Given) -> dict[str, float]:
+    """Of a layout, by name."""
+    value = given["layout"]
+    if not isinstance(value, dict) or not all(isinstance(ways, int | float) for ways in value.values()):
+        raise UnansweredError(f"layout {value!r} does not name degrees")
+    return value
+
+
 def register(answer: Callable[[Given], Value], *quantities: str) -> None:
     answers(TOPIC, *quantities)(answer)
 
@@ -183,7 +199,10 @@ def int8_over_bf16(given: Given) -> Value:
 def crossover(given: Given) -> Value:
     """Batch at which FSDP of a layout, TP's share of the weights each, takes as long as its products."""
     x, _ = mix_s_per_byte(given)
-    return given.number("N") * float(data_tokens(layer(given), x, cut=given["layout"]["Y"]))
+    tensor = degrees(given).get("Y")
+    if tensor is None:
+        raise UnansweredError("the layout has no Y")
+    return given.number("N") * float(data_tokens(layer(given), x, cut=tensor))
 
 
 # Ratios of products to communication, and seconds of one layer
@@ -195,16 +214,16 @@ def ratio(given: Given, comm_s: float) -> float:
 
 @answers(TOPIC, "fsdp_only_ratio")
 def fsdp_ratio(given: Given) -> Value:
-    axes = len(given["slice"])
+    axes = len(sides(given))
     return ratio(given, float(data_comm_s(layer(given, D=1), ring_s_per_byte(given, axes))))
 
 
 @answers(TOPIC, "tp_only_ratio")
 def tp_ratio(given: Given) -> Value:
-    chips = prod(given["slice"])
+    chips = prod(sides(given))
     tokens = given.number("tokens_per_chip") * chips
     return ratio(
-        given, float(tensor_comm_s(layer(given, D=1), ring_s_per_byte(given, len(given["slice"])), tokens))
+        given, float(tensor_comm_s(layer(given, D=1), ring_s_per_byte(given, len(sides(given))), tokens))
     )
 
 
@@ -218,7 +237,7 @@ def mix_ratio(given: Given) -> Value:
 
 @answers(TOPIC, "t_math", "t_math_fwd")
 def products_s(given: Given) -> Value:
-    chips = prod(given["slice"]) if given.has("slice") else chips_in(given)
+    chips = prod(sides(given)) if given.has("slice") else chips_in(given)
     return layer(given).math_s * given.number("B") / chips
 
 
@@ -266,12 +285,12 @@ register(lambda g: float(mixed_comm_s(*mix_seconds(g, 1024, 4), "independent")),
 
 @answers(TOPIC, "t_fsdp4096")
 def fsdp_s(given: Given) -> Value:
-    return float(data_comm_s(layer(given), ring_s_per_byte(given, len(given["slice"]))))
+    return float(data_comm_s(layer(given), ring_s_per_byte(given, len(sides(given)))))
 
 
 @answers(TOPIC, "t_tp4096")
 def tp_s(given: Given) -> Value:
-    return float(tensor_comm_s(layer(given), ring_s_per_byte(given, len(given["slice"])), given.number("B")))
+    return float(tensor_comm_s(layer(given), ring_s_per_byte(given, len(sides(given))), given.number("B")))
 
 
 @answers(TOPIC, "compute_bound")

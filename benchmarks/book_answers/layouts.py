@@ -7,12 +7,14 @@ from math import ceil, prod
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.bounds import (
+    degrees,
     fsdp,
     layer,
     mix_s_per_byte,
     mixed,
     peak,
     pod_of,
+    sides,
     slice_batch,
     tp_limit,
 )
@@ -64,10 +66,10 @@ def chips(given: Given) -> float:
         if given.has(key):
             return given.number(key)
     if given.has("layout"):
-        return float(prod(given["layout"].values()))
-    degrees = [given.number(key) for key in ("X", "Y", "TP", "PP", "DP", "EP") if given.has(key)]
-    if degrees:
-        return prod(degrees)
+        return float(prod(degrees(given).values()))
+    ways = [given.number(key) for key in ("X", "Y", "TP", "PP", "DP", "EP") if given.has(key)]
+    if ways:
+        return prod(ways)
     if given.has("pods"):
         return given.number("pods") * pod_chips(given)
     if given.has("pod"):
@@ -76,7 +78,7 @@ def chips(given: Given) -> float:
 
 
 def pod_chips(given: Given) -> float:
-    return float(prod(given["pod"])) if given.has("pod") else pod_of(given)
+    return float(prod(sides(given, "pod"))) if given.has("pod") else pod_of(given)
 
 
 # Length of a run
