@@ -120,6 +120,20 @@ def _add_recommend(subparsers: Any) -> None:
         help="next best plans to prove (3)",
     )
     parser.add_argument(
+        "--batch-sizes",
+        type=arguments.whole("--batch-sizes", 1, 10_000),
+        default=32,
+        metavar="N",
+        help="sizes of a batch tolerance to consider: the one asked for and the most divisible (32)",
+    )
+    parser.add_argument(
+        "--refinements",
+        type=arguments.whole("--refinements", 1, 10**9),
+        default=2500,
+        metavar="N",
+        help="steps of the search at most; what is open then bounds the answer (2500)",
+    )
+    parser.add_argument(
         "--work-limit",
         type=arguments.positive("--work-limit"),
         default=10.0,

@@ -36,7 +36,7 @@ def recommend(args: argparse.Namespace) -> int:
     from meshwright.optimizer.recommend import recommend_in
     from meshwright.optimizer.solve import SolveOptions
 
-    options = SolveOptions(args.runner_ups, args.work_limit, args.seed)
+    options = SolveOptions(args.runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
     constraints = ",".join(args.constraint) or None
     return _answer(args, clock, "search", lambda given: recommend_in(given, constraints, options))
 

@@ -47,13 +47,17 @@ class Constraint:
     def holds(self, rows: Rows) -> Bools:
         """Per row; a recompute wish must hold for every layer kind."""
         if self.name in NUMBERS:
-            return self._check(np.asarray(getattr(rows, self.name)), [int(v) for v in self.values])
+            return self.allows(np.asarray(getattr(rows, self.name)))
         codes = [WORDS[self.name].index(v) for v in self.values]
         column = word_column(self.name, rows)
         if column.ndim == 2:
             every: Bools = np.all([self._check(column[:, k], codes) for k in range(column.shape[1])], axis=0)
             return every
         return self._check(column, codes)
+
+    def allows(self, numbers: Any) -> Bools:
+        """Whether each number satisfies a constraint on a number."""
+        return self._check(numbers, [int(v) for v in self.values])
 
     def _check(self, column: Any, values: list[int]) -> Bools:
         if self.compare == "in":

@@ -79,7 +79,7 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
     if not space.offloads and (refusals := not_considered(space)):
         raise MissingFigureError(refusals[0].removeprefix("not considered: "))
     search = Search(space, options)
-    search.run(options.refinements)
+    search.run()
     if not search.best:
         if search.undecided:
             raise Undecided("the work limit ended the search before any plan was found; raise it", None)
@@ -102,7 +102,7 @@ def infeasible(search: Search) -> Infeasible:
             None,
             removed,
         )
-    found, short = closest_miss(space) if TOO_LARGE in removed else (None, 0.0)
+    found, short = closest_miss(space, search.options.batch_sizes) if TOO_LARGE in removed else (None, 0.0)
     if found is not None and short > 0:
         reason = "the device memory is too small for every layout."
         if refusals := not_considered(space):
@@ -153,7 +153,7 @@ def plan_of(search: Search, constraints: str | None) -> Plan:
         certificate=certificate,
         runner_ups=tuple(others),
         idle=idle_of(search, layout, best),
-        warnings=(*warnings_of(given, priced.stage_bytes), *not_considered(space)),
+        warnings=(*warnings_of(given, priced.stage_bytes), *not_considered(space), *batches_left_out(search)),
         provenance=provenance_of(given),
         run=run_of(given, priced),
     )
@@ -165,10 +165,7 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     total, levels = given.cluster.devices, levels_used(given, layout)
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
-    assert search.start is not None
-    bounds, frame = search.start
-    larger = frame.devices > layout.devices
-    more = Search(space, replace(search.options, runner_ups=0), start=(bounds[larger], frame[larger]))
+    more = Search(space, replace(search.options, runner_ups=0), least_devices=layout.devices + 1)
     whole = more.run(_IDLE_REFINEMENTS)
     if more.best:
         other = more.ranked[0]
@@ -187,6 +184,16 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
             f"{given.model.layers} layers, and each network level holds a whole factor of every degree"
         )
     return Idle(total - layout.devices, levels, reason)
+
+
+def batches_left_out(search: Search) -> tuple[str, ...]:
+    """Whether a tolerance lets in more batches than the search takes."""
+    there, taken = len(search.space.batches), search.options.batch_sizes
+    told = (
+        f"batch: {taken} of the {there} sizes that the tolerance lets in were considered, the one asked for and those "
+        "with most divisors; narrow the tolerance, or raise --batch-sizes"
+    )
+    return (told,) if there > taken else ()
 
 
 def not_considered(space: Space) -> tuple[str, ...]:

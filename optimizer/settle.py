@@ -29,15 +29,17 @@ class SolveOptions:
         runner_ups: plans beside the best, each different in what a user sees.
         work_limit: deterministic CP-SAT work for one candidate.
         refinements: batches of candidates refined at most; what is open then bounds the answer.
+        batch_sizes: batches of a tolerance considered: the one asked for, and those with most divisors.
     """
 
     runner_ups: int = 3
     work_limit: float = 10.0
     seed: int = 0
     refinements: int = 2500
+    batch_sizes: int = 32
 
     def __post_init__(self) -> None:
-        for name, least in (("runner_ups", 0), ("seed", 0), ("refinements", 1)):
+        for name, least in (("runner_ups", 0), ("seed", 0), ("refinements", 1), ("batch_sizes", 1)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InputError(f"{name}={shown(value)} is not a whole number of at least {least}")

@@ -27,29 +27,41 @@ from meshwright.optimizer.space import Space, frames, with_experts, with_offload
 Array = NDArray[Any]
 
 
-def closest_miss(space: Space) -> tuple[Found | None, float]:
+def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
     """The plan that needs the least memory on its heaviest stage, and the bytes it is short."""
     setting, funnel = space.setting, Funnel()
     open_rows: Level = Level(256, 256)
-    frame = frames(space, funnel)
-    for at in range(0, len(frame), 4096):
-        rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel))
-        for kind in space.kinds_by_weight:
-            rows = with_policy(space, rows, kind, funnel)
-        if len(rows):
-            open_rows.push(_least_need(space, rows), rows)
     best, need = None, np.inf
+    for batch in space.batches[:batch_sizes]:
+        frame = frames(space, funnel, (batch,))
+        for at in range(0, len(frame), 4096):
+            rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel))
+            for kind in space.kinds_by_weight:
+                rows = with_policy(space, rows, kind, funnel)
+            if len(rows):
+                bounds = _least_need(space, rows)
+                open_rows.push(bounds[bounds < need], rows[bounds < need])
+                # Closing in early keeps what is open, and so the memory, small.
+                best, need = _closer(space, open_rows, best, need)
+                open_rows.drop(need)
     while open_rows.least < need:
-        bounds, rows = open_rows.pop(need)
-        _, rows = with_sharding(space, rows[bounds < need], funnel)
-        needs = _needs(space, rows)
-        for i in np.argsort(needs, kind="stable"):
-            if not needs[i] < need:
-                break
-            if _places(space, rows[i : i + 1]):
-                best, need = rows[i : i + 1], float(needs[i])
-                break
+        best, need = _closer(space, open_rows, best, need)
     return (None, 0.0) if best is None else (_cut(space, best, need), need - setting.capacity_bytes)
+
+
+def _closer(space: Space, open_rows: Level, best: Rows | None, need: float) -> tuple[Rows | None, float]:
+    """The better of the closest row so far and of those with the lowest bounds."""
+    if not open_rows.least < need:
+        return best, need
+    bounds, rows = open_rows.pop(need)
+    _, rows = with_sharding(space, rows[bounds < need], Funnel())
+    needs = _needs(space, rows)
+    for i in np.argsort(needs, kind="stable"):
+        if not needs[i] < need:
+            break
+        if _places(space, rows[i : i + 1]):
+            return rows[i : i + 1], float(needs[i])
+    return best, need
 
 
 def _least_need(space: Space, rows: Rows) -> Array:

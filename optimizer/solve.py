@@ -7,6 +7,7 @@ repeat a visible kind whose best plan is already as good. Children of the last l
 CP-SAT settles one at a time. The search ends when no open candidate has a bound below the cutoff.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
@@ -21,7 +22,7 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.bounds import frame_bounds
 from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.queue import Level
+from meshwright.optimizer.queue import Level, concatenate
 from meshwright.optimizer.refine import HOSTS, Refiner
 from meshwright.optimizer.settle import Found, Settler, SolveOptions
 from meshwright.optimizer.settled import Placed, Settled, order, visible, visible_columns
@@ -33,6 +34,9 @@ __all__ = ["BEATEN", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions"]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
+SIZES = "batch sizes that divide less well"
+# Frames of several batches listed at once.
+_AT_ONCE = 300_000
 # Refine together what lies this close: a batch costs little more than a single candidate.
 _TOGETHER = 1.02
 # While the list is further than `_POOR` times from the lowest bound, refine the deepest within `_AHEAD` times of it.
@@ -56,9 +60,7 @@ class Search:
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
     fruitless: int = 0  # splits solved at once that held no plan
-    start: tuple[Array, Rows] | None = (
-        None  # frames and their bounds, where an earlier search has listed them
-    )
+    least_devices: int = 1  # frames that use fewer are left out
 
     @cached_property
     def refiner(self) -> Refiner:
@@ -93,23 +95,50 @@ class Search:
 
     def run(self, refinements: int | None = None) -> bool:
         """Search to the end, or for so many refinements; whether the end was reached."""
-        if self.start is None:
-            frame = frames(self.space, self.funnel)
-            self.start = frame_bounds(self.setting, frame), frame
+        sizes = (_FRAMES, _MEMORY, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
+        levels = [Level(least, most) for least, most in sizes]
+        left = self.options.refinements if refinements is None else refinements
+        whole = True
+        for bounds, frame in self._frames():
+            if whole:
+                levels[0].push(*self._alive(bounds, frame))
+                left = self._refine(levels, left)
+                whole = left >= 0
+            elif len(bounds):
+                self.undecided.append(float(bounds.min()))
+        return whole
+
+    def _frames(self) -> Iterator[tuple[Array, Rows]]:
+        """Frames with their bounds: of the batch asked for, then of the others a tolerance lets in, some at a time.
+
+        Together they would not fit the memory of a large question; a later one meets the cutoff of those before.
+        """
+        batches = self.space.batches
+        self.funnel.remove(SIZES, max(0, len(batches) - self.options.batch_sizes))
+        held: list[Rows] = []
+        for number, batch in enumerate(batches[: self.options.batch_sizes]):
+            frame = frames(self.space, self.funnel, (batch,))
+            frame = frame[frame.devices >= self.least_devices] if self.least_devices > 1 else frame
+            held += [frame] if len(frame) else []
+            last = number == min(len(batches), self.options.batch_sizes) - 1
+            if held and (number == 0 or last or sum(map(len, held)) > _AT_ONCE):
+                together = concatenate(held)
+                yield frame_bounds(self.setting, together), together
+                held = []
+
+    def _refine(self, levels: list[Level], left: int) -> int:
+        """Refine until nothing open has a bound below the cutoff; refinements left, -1 if there were too few."""
         refine = self.refiner.steps
-        batches = (_FRAMES, _MEMORY, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
-        levels = [Level(least, most) for least, most in batches]
-        levels[0].push(*self.start)
-        cutoff, steps = float("inf"), 0
+        cutoff = self.cutoff_s
         while True:
             least = [level.least for level in levels]
             depth = self._next(least, cutoff)
             if not least[depth] < cutoff:
                 break
-            if steps == refinements or len(self.undecided) >= _GIVE_UP:
+            if left == 0 or len(self.undecided) >= _GIVE_UP:
                 self.undecided.append(min(least))
-                return False
-            steps += 1
+                return -1
+            left -= 1
             bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
             bounds, candidates = self._alive(bounds, candidates)
             if depth < len(refine) and len(candidates):
@@ -125,7 +154,7 @@ class Search:
                     self.funnel.remove(BEATEN, level.drop(cutoff))
         for level in levels:
             self.funnel.remove(BEATEN, level.drop(0.0))
-        return True
+        return left
 
     def _next(self, least: list[float], cutoff: float) -> int:
         """The level to refine: lowest bound first, the deepest of equals; but down from near the lowest bound while

@@ -14,7 +14,7 @@ innermost of a stage; policies are the same on all stages.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -80,22 +80,34 @@ class Space:
         counts = self.setting.model.layers_by_kind
         return tuple(sorted(range(len(counts)), key=lambda k: -counts[k]))
 
+    @cached_property
+    def batches(self) -> tuple[int, ...]:
+        """Sequences per step to choose from: the batch asked for, then those of the tolerance that divide best."""
+        training = self.setting.training
+        near = np.array(training.sequence_range)
+        for wish in self.constraints:
+            if wish.name == "sequences":
+                near = near[wish.allows(near)]
+        asked = training.sequences
+        order = np.lexsort((near, abs(near - asked), -_divisor_counts(near), near != asked))
+        return tuple(near[order].tolist())
+
     def asks(self, name: str) -> bool:
         return any(c.name == name for c in self.constraints)
 
 
-def frames(space: Space, funnel: Funnel) -> Rows:
-    """Every frame, as rows with nothing sharded yet."""
-    setting, training = space.setting, space.setting.training
+def frames(space: Space, funnel: Funnel, batches: Iterable[int]) -> Rows:
+    """Every frame of some batches (sequences per step), as rows with nothing sharded yet."""
+    setting = space.setting
     devices, layers = setting.cluster.devices, setting.model.layers
     heads = max(k.attention.heads for k in setting.model.kinds)
     tp = np.arange(1, min(devices, heads) + 1)
     tp = tp[[heads % t == 0 for t in tp]]
-    cp = np.array([c for c in divisors(training.seq_len) if c <= devices])
+    cp = np.array([c for c in divisors(setting.training.seq_len) if c <= devices])
     pp = np.arange(1, min(devices, layers) + 1)
     vpp = np.array(divisors(layers))
     parts: list[Rows] = []
-    for sequences in training.sequence_range:
+    for sequences in batches:
         dp = np.array([d for d in divisors(sequences) if d <= devices])
         grid = [x.ravel() for x in np.meshgrid(dp, tp, cp, pp, indexing="ij")]
         funnel.enter("degrees", len(grid[0]))
@@ -233,6 +245,17 @@ def _cross(rows: Rows, name: str, values: Sequence[int], legal: Callable[[Rows, 
         parts.append(part.with_columns(**{name: np.full(len(part), value)}))
     out: Rows = concatenate(parts)
     return out
+
+
+def _divisor_counts(numbers: Ints) -> Ints:
+    """How many divisors each of some consecutive or scattered numbers has."""
+    counts = np.zeros_like(numbers)
+    for d in range(1, int(numbers.max(initial=0)) + 1):
+        if d * d > numbers.max(initial=0):
+            break
+        divides = (numbers % d == 0) & (numbers >= d * d)
+        counts += divides * np.where(numbers == d * d, 1, 2)
+    return counts
 
 
 def divisors(n: int) -> list[int]:

@@ -191,7 +191,7 @@ def check_refinements(seed: int) -> int:
     this = case(seed)
     exact = dict(zip(_keys(this.rows), this.exact, strict=True))
     refiner = Refiner(Space(this.asked.setting, parse_constraints(this.asked.constraints)), Funnel())
-    children = frames(refiner.space, refiner.funnel)
+    children = frames(refiner.space, refiner.funnel, refiner.space.batches)
     if not len(children):
         return 0
     bounds = frame_bounds(this.asked.setting, children)

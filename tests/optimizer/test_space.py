@@ -29,7 +29,7 @@ def listed(seed: int) -> set[tuple[int, ...]]:
     """What the planner lists, before any bound."""
     asked, _ = build(seed)
     space, funnel = Space(asked.setting, parse_constraints(asked.constraints)), Funnel()
-    frame = frames(space, funnel)
+    frame = frames(space, funnel, space.batches)
     if not len(frame):
         return set()
     rows = with_experts(space, frame, funnel)
@@ -56,7 +56,7 @@ def test_kv_heads_that_a_divisor_of_the_heads_does_not_cut_refuse_it() -> None:
     kind = asked.setting.model.kinds[0]
     grouped = replace(kind, attention=replace(kind.attention, heads=6, kv_heads=3))
     setting = replace(asked.setting, model=replace(asked.setting.model, kinds=(grouped,)))
-    assert set(frames(Space(setting, ()), Funnel()).tp.tolist()) <= {1, 3, 6}
+    assert set(frames(Space(setting, ()), Funnel(), [setting.training.sequences]).tp.tolist()) <= {1, 3, 6}
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in RULES if rule.name != "tp divides the heads"])
