@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel import collectives
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.placement import Groups, splits
+from meshwright.costmodel.placement import Group, Groups, expert_copies, one_group, splits
 from meshwright.costmodel.rows import distinct_values
 
 Array = NDArray[Any]
@@ -74,29 +74,44 @@ class BestComm(Comm):
 
     Attributes:
         degrees: size of each communicator, shape [R] each.
+        experts: (ep, etp) of every row: copies of an expert (`edp`) lie outside the ranks that hold it, which fill
+            the innermost ones. None where no row has experts.
         cache: best rates by formula and degree; tables over the same network may share one.
         columns: resource of each communicator. Two may share a resource only if no one ever adds their loads.
     """
 
     network: Network
     degrees: dict[str, Array]
-    cache: dict[tuple[str, int], tuple[float, float]] = field(default_factory=dict)
+    experts: tuple[Array, Array] | None = None
+    cache: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=lambda: {g: i for i, g in enumerate(GROUPS)})
-    _codes: dict[str, tuple[Array, Array]] = field(default_factory=dict)
+    _codes: dict[str, tuple[list[tuple[int, ...]], Array]] = field(default_factory=dict)
 
     def placeable(self, group: str) -> Array:
         """Whether the degree of each row fits the network at all."""
-        unique, inverse = self._degrees(group)
-        return np.array([bool(splits(int(d), self.network.sizes)) for d in unique])[inverse]
+        unique, inverse = self._distinct(group)
+        return np.array([bool(splits(d[0], self.network.sizes)) for d in unique])[inverse]
 
-    def _degrees(self, group: str) -> tuple[Array, Array]:
+    def _distinct(self, group: str) -> tuple[list[tuple[int, ...]], Array]:
+        """(distinct degrees, for edp with what lies inside; which of them each row has)."""
         if group not in self._codes:
-            self._codes[group] = distinct_values(self.degrees[group])
+            columns = [self.degrees[group]]
+            if group == "edp" and self.experts is not None:
+                columns += self.experts
+            values, key = [], np.zeros(len(columns[0]), np.int64)
+            for column in columns:
+                unique, code = distinct_values(column)
+                values.append(unique)
+                key = key * len(unique) + code
+            found, inverse = distinct_values(key)
+            parts = np.unravel_index(found, [len(v) for v in values])
+            chosen = [v[p].tolist() for v, p in zip(values, parts, strict=True)]
+            self._codes[group] = list(zip(*chosen, strict=True)), inverse
         return self._codes[group]
 
     def _loads(self, formula: Callable[..., Array], group: str, sizes: Bytes) -> Array:
-        unique, inverse = self._degrees(group)
-        per_byte, least = np.array([self._best(formula, int(d)) for d in unique]).T
+        unique, inverse = self._distinct(group)
+        per_byte, least = np.array([self._best(formula, d) for d in unique]).T
         sizes = np.asarray(sizes, float)
         pick = inverse if sizes.ndim < 2 else inverse[:, None]
         seconds = np.where(sizes > 0, np.maximum(sizes * per_byte[pick], least[pick]), 0.0)
@@ -104,18 +119,21 @@ class BestComm(Comm):
         loads[..., self.columns[group]] = seconds
         return loads
 
-    def _best(self, formula: Callable[..., Array], degree: int) -> tuple[float, float]:
+    def _best(self, formula: Callable[..., Array], degree: tuple[int, ...]) -> tuple[float, float]:
         """Least seconds per byte and least latency over all splits of the degree."""
         key = (formula.__name__, degree)
         if key not in self.cache:
-            factors = np.array(splits(degree, self.network.sizes), np.int64).reshape(
-                -1, len(self.network.levels)
-            )
-            if len(factors) == 0:
+            group = one_group(degree[0], self.network.sizes) if len(degree) == 1 else self._copies(degree)
+            if not len(group.factors):
                 return NOWHERE, NOWHERE
-            strides = np.ones_like(factors)
             large = 2.0**60  # so that no latency shows in the seconds per byte
-            per_byte = collectives.duration(formula(self.network, large, factors, strides)) / large
-            least = collectives.duration(formula(self.network, 0.0, factors, strides))
+            per_byte = (
+                collectives.duration(formula(self.network, large, group.factors, group.strides)) / large
+            )
+            least = collectives.duration(formula(self.network, 0.0, group.factors, group.strides))
             self.cache[key] = (float(per_byte.min()) * (1 - 1e-9), float(least.min()))
         return self.cache[key]
+
+    def _copies(self, degree: tuple[int, ...]) -> Group:
+        copies, ep, etp = degree
+        return expert_copies(copies, ep, etp, self.network.sizes)

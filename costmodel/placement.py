@@ -84,6 +84,25 @@ def groups_of_arrays(factors: Ints, strides: Ints, ep: Ints, etp: Ints) -> Group
     return _assemble({d: f for d, (f, _) in named.items()}, {d: s for d, (_, s) in named.items()}, ep, etp)
 
 
+def one_group(degree: int, sizes: tuple[int, ...]) -> Group:
+    """A degree alone on the network, on every split: what one communicator can have at best."""
+    factors = _options(degree, sizes)
+    return Group(factors, np.ones_like(factors))
+
+
+def expert_copies(copies: int, ep: int, etp: int, sizes: tuple[int, ...]) -> Group:
+    """Ranks that hold the same experts, on every split of a stage of copies * ep * etp ranks over the levels."""
+    tp, stage = _options(etp, sizes), _options(copies * ep * etp, sizes)
+    pairs = (stage[:, None, :] % tp[None, :, :] == 0).all(axis=2)
+    of_stage, of_tp = np.nonzero(pairs)
+    factors = np.ones((len(of_stage), len(DIMENSIONS), len(sizes)), np.int64)
+    factors[:, DIMENSIONS.index("tp")] = tp[of_tp]
+    factors[:, DIMENSIONS.index("dp_shard")] = stage[of_stage] // tp[of_tp]
+    one = np.ones(len(factors), np.int64)
+    groups = groups_of_arrays(factors, np.ones_like(factors), one * ep, one * etp)
+    return groups.edp[groups.ep.size == ep]
+
+
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:
     stage = reduce(np.multiply, [factors[d] for d in DIMENSIONS if d != "pp"])
     # The stage's ranks on a level have stride 1 unless pipeline stages lie inside them.

@@ -40,9 +40,10 @@ def best_comm(setting: Setting, rows: Rows) -> BestComm:
         "tp": rows.tp, "cp": rows.cp, "pp": rows.pp, "dp_replicate": rows.dp_replicate,
         "shard": rows.shard, "ep": rows.ep, "edp": rows.edp,
     }  # fmt: skip
+    experts = (rows.ep, rows.etp) if any(k.ffn.experts for k in setting.model.kinds) else None
     if setting.streams == "shared":
-        return BestComm(setting.network, degrees, cache, COMPACT)
-    return BestComm(setting.network, degrees, cache)
+        return BestComm(setting.network, degrees, experts, cache, COMPACT)
+    return BestComm(setting.network, degrees, experts, cache)
 
 
 def frame_bounds(setting: Setting, frame: Rows) -> Array:
