@@ -15,6 +15,7 @@ from meshwright.costmodel.communication import collective
 from meshwright.costmodel.operations import (
     OPERATIONS,
     Routing,
+    hops,
     in_switches,
     loads_of,
     one_direction,
@@ -243,6 +244,7 @@ def test_one_direction_halves_a_gather_and_quarters_an_exchange() -> None:
         [float(duration(loads_of(op, n, 1e9, group_of([16]), exact=False))) for n in (one, ring)]
         for op in ("all-gather", "all-to-all")
     )
+    assert [hops(n, group_of([16])) for n in (one, ring)] == [15, 8]
     assert gathers[0] / gathers[1] == pytest.approx(2)
     assert exchanges[0] / exchanges[1] == pytest.approx(4)
 
@@ -257,6 +259,7 @@ def test_one_direction_halves_a_gather_and_quarters_an_exchange() -> None:
         ("h100:8x128", "spine", [1, 4], [1, 1]),
         ("h100:8x128", "leaf,spine", [1, 128], [1, 1]),
         ("h100:8x4", "leaf", [1, 4], [1, 1]),
+        ("h100:8x256", "core", [1, 2], [1, 1]),
         ("v5e:16x16*4", "dcn", [1, 1, 4], [1, 1, 1]),
     ],
 )
@@ -271,6 +274,7 @@ def test_axes_by_name_part_stride_tier_and_count(
     ("call", "error", "message"),
     [
         (lambda: parse_span("q", machine("v5p:4x4x4")), UnknownNameError, "unknown axis 'q'; known: x, y, z"),
+        (lambda: parse_span("core", machine("h100:8x128")), UnknownNameError, "unknown axis 'core'"),
         (lambda: parse_span("x:3", machine("v5p:4x4x4")), LayoutError, "x:3 is no even part of x, which has 4; parts are 1, 2, 4"),
         (lambda: parse_span("x,x", machine("v5p:4x4x4")), LayoutError, "axis x is named twice in 'x,x'; name each once"),
         (lambda: parse_span("x:4@8", machine("v5e:16x16")), LayoutError, "x:4 at stride 8 is no even part of x, which has 16"),

@@ -15,7 +15,7 @@ from meshwright.costmodel.transfer import Device, point_to_point, pull
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError
-from meshwright.hardware.network import TorusAxis
+from meshwright.hardware.network import SwitchTier, TorusAxis
 
 V5E = Device(1.97e14, 8.2e11, 1.6e10)
 
@@ -56,6 +56,13 @@ def test_what_comes_into_a_gpu_of_several_nodes() -> None:
     pulled = pull(32e9, network("h100:8x4"), Device(989e12, 3.35e12, 6.3e10))
     assert pulled["t_gather"] == pytest.approx(24e9 / 50e9)
     assert len(pulled.table) == 2
+    tiers = (
+        SwitchTier("nvlink", 8, 450e9, 0.0),
+        SwitchTier("leaf", 4, 50e9, 0.0),
+        SwitchTier("spine", 2, 40e9, 0.0),
+    )
+    farther = pull(64e9, Network(tiers, (1.0,) * 3), Device(989e12, 3.35e12, 6.3e10))
+    assert farther["t_gather"] == pytest.approx(56e9 / 50e9)  # a NIC brings in what lies beyond the spine too
 
 
 @st.composite
