@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from meshwright.costmodel.measured import measured_overlap, overlap_runs
 from meshwright.costmodel.reshard import SLICE, Move, reshard
 from meshwright.costmodel.sharding_asked import Asked, Machine
 from meshwright.costmodel.sharding_parse import (
@@ -230,6 +231,10 @@ def _notes(asked: Asked, best: Way, ways: Sequence[Way]) -> Iterator[str]:
     if len(asked.products) == 1 and not asked.free:
         yield book_case(asked.products[0])
         yield from flips(ways)
+    if best.t_comms > 0:
+        run = overlap_runs()[0]
+        share = measured_overlap(run.chip, run.mesh, run.sizes).number("hidden")
+        yield f"A collective matmul was measured to hide {share:.0%} of a gather, on {run.chip} ({run.blocking.source})."
     idle = [a for a, n in asked.machine.mesh.ways.items() if n > 1 and a not in asked.axes]
     if idle:
         names = " and ".join(idle)

@@ -13,6 +13,7 @@ sharding; the best is chosen with the rest, under a cap on memory if there is on
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations_of
+from math import prod
 
 from meshwright.costmodel.reshard import SLICE, Move
 from meshwright.costmodel.sharding_asked import Asked, Local, locals_of
@@ -20,6 +21,8 @@ from meshwright.costmodel.sharding_parse import Sharded
 from meshwright.costmodel.sharding_storage import Forms, options_of, undominated
 from meshwright.hardware.errors import LayoutError
 from meshwright.hardware.units import human_bytes
+
+_MOST = 20_000  # ways to compute, of all products together: seconds of search
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,16 @@ class Way:
 def best_ways(asked: Asked) -> list[Way]:
     """Ways to compute, fastest first: of a single product all that fit, of several the best ones.
 
-    Errors: LayoutError where none fits the memory, with the least that one takes.
+    Errors: LayoutError where none fits the memory, with the least that one takes, or there are too many to search.
     """
     least: list[float] = []
     ways: list[Way] = []
     choices = [sorted(locals_of(asked, p), key=lambda x: x.seconds) for p in asked.products]
+    if (count := prod(map(len, choices))) > _MOST:
+        raise LayoutError(
+            f"{len(asked.axes)} mesh axes and {len(choices)} products have {count:,} ways, more than the {_MOST:,} that "
+            f"are searched; join axes with --mesh, like X=x*y,Y=z"
+        )
     best = float("inf")
     for locals_ in combinations_of(*choices):
         if len(choices) > 1 and (sum(x.seconds for x in locals_) > best or _is_twin(asked, locals_)):

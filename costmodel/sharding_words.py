@@ -86,7 +86,7 @@ def book_case(product: Contraction) -> str:
         return f"Case 4 of the book: {axis} splits {d} of {x} and {e} of {w}; one must be gathered first."
     split = [(d, x.on(d), w.on(d)) for d in product.summed if x.on(d) or w.on(d)]
     if not split:
-        return "Case 1 of the book: the summed dimension is whole on both sides, so products need no communication."
+        return "Case 1 of the book: the summed dimension is whole on both sides, so products themselves need no communication."
     if all(a == b for _, a, b in split):
         return "Case 3 of the book: both sides are split alike where it sums, so products are partial sums to add up."
     return "Case 2 of the book: the summed dimension is split on one side, or differently: gather it, or slice the other."

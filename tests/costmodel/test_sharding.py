@@ -353,6 +353,11 @@ def refused(text: str, sizes: dict[str, float] | None = None, mesh: str = "X=4,Y
         (refused("A[I,J] @ B[J,K]", mesh="X=4,X=4"), LayoutError, "mesh axis X is given twice"),
         (refused("A[I,J] @ B[J,K]", mesh="X=4,Y=x"), LayoutError, "mixes ways and levels"),
         (refused("A[I,J] @ B[J,K]", mesh="X"), LayoutError, "cannot read mesh 'X'; write a mesh like X=4,Y=16"),
+        (
+            lambda: shard(MLP, machine("v5p:4x4x4*4"), {"B": 256, "D": 256, "F": 256}, free=["all"]),
+            LayoutError,
+            "4 mesh axes and 2 products have 65,536 ways, more than the 20,000 that are searched; join axes with --mesh",
+        ),
         (lambda: check_divides(parse_array("bf16[6_X]"), {}, {"X": 4}), LayoutError, "6=6 does not divide over X=4"),
     ],
 )  # fmt: skip
