@@ -17,6 +17,7 @@ from meshwright.costmodel.operations import (
     latency_loads,
     loads_of,
     one_direction,
+    switch_traffic,
     timed_loads,
     tree_bandwidth,
     tree_seconds,
@@ -117,7 +118,7 @@ def collective(
         network = one_direction(network)
     whole = "V / Y" if sharded_ways > 1 else "V"
     asked = _Asked(operation, network, group, array_bytes / sharded_ways, routing, sharp, whole)
-    steps = _size_steps(asked) | _time_steps(asked)
+    steps = _size_steps(asked) | _time_steps(asked) | _traffic_steps(asked)
     if sharded_ways > 1 and not network.torus and routing is None:
         seconds = tree_seconds(operation, network, array_bytes, group, sharded_ways)
         note = "as the book's tree form: levels keep their whole degree"
@@ -245,6 +246,25 @@ def _time_steps(asked: _Asked) -> dict[str, Step]:
         steps["over_all_gather"] = Step(short / approx, "ratio", note="short forms")
         steps["over_all_gather_exact"] = Step(exact / whole, "ratio")
     return steps
+
+
+def _traffic_steps(asked: _Asked) -> dict[str, Step]:
+    """Bytes through switches: of a gather over nodes, and of a reduction inside one."""
+    if asked.on_torus or len(asked.levels) > 2:
+        return {}
+    inside, nodes = (int(n) for n in (*asked.group.factors[asked.levels], 1)[:2])
+    if asked.operation == "all-gather" and nodes > 1:
+        found = switch_traffic(asked.held_bytes, inside, nodes)
+    elif asked.operation == "all-reduce" and nodes == 1 and asked.sharp == "theory":
+        found = switch_traffic(asked.held_bytes, inside, 1, "all-reduce")
+    else:
+        return {}
+    inner = asked.network.levels[asked.levels[0]].name
+    where = {"node": f"of one {inner} domain", "spine": f"that join {nodes} of them"}
+    return {
+        name: Step(size, "B", note=f"through the switches {where[name.partition('_')[0]]}")
+        for name, size in found.items()
+    }
 
 
 def _gather_rate(asked: _Asked) -> Step:

@@ -236,13 +236,16 @@ def switch_traffic(
     Source: jax-ml/scaling-book, chapter 12, quiz 4.
     """
     if operation == "all-reduce":
-        return {"node_ingress": devices_per_node * array_bytes, "node_egress": devices_per_node * array_bytes}
+        return {
+            "node_switch_in": devices_per_node * array_bytes,
+            "node_switch_out": devices_per_node * array_bytes,
+        }
     own = array_bytes / nodes
     foreign = array_bytes - own
     lacking = devices_per_node * (array_bytes - own / devices_per_node)
     return {
-        "node_ingress": own + foreign,
-        "node_egress": lacking + own,
-        "spine_ingress": nodes * own,
-        "spine_egress": nodes * foreign,
+        "node_switch_in": own + foreign,
+        "node_switch_out": lacking + own,
+        "spine_switch_in": nodes * own,
+        "spine_switch_out": nodes * foreign,
     }

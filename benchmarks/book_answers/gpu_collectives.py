@@ -223,8 +223,9 @@ def traffic(given: Given, key: str) -> float:
 
 
 for _quantity, _key in (
-    ("node_switch_ingress", "node_ingress"), ("node_switch_egress", "node_egress"), ("spine_ingress", "spine_ingress"),
-    ("spine_egress", "spine_egress"), ("switch_ingress", "node_ingress"), ("switch_egress", "node_egress"),
+    ("node_switch_ingress", "node_switch_in"), ("node_switch_egress", "node_switch_out"),
+    ("spine_ingress", "spine_switch_in"), ("spine_egress", "spine_switch_out"),
+    ("switch_ingress", "node_switch_in"), ("switch_egress", "node_switch_out"),
 ):  # fmt: skip
     answers(TOPIC, _quantity)(lambda given, key=_key: traffic(given, key))
 

@@ -61,6 +61,9 @@ BOOK = [
     ("all-reduce", 1e9, "h100:8x1", "nvlink", {"sharp": "theory"}, "t_exact", 1e9 / 450e9),
     ("all-reduce", 1e9, "h100:8x1", "nvlink", {}, "bus_bw", 450e9),
     ("all-gather", 1e9, "h100:8x32", "nvlink,leaf", {}, "algo_bw", 412.9e9),
+    ("all-gather", 1e9, "h100:8x32", "nvlink,leaf", {}, "node_switch_out", 8e9),  # quiz 4: N V of one node
+    ("all-gather", 1e9, "h100:8x32", "nvlink,leaf", {}, "spine_switch_out", 31e9),
+    ("all-reduce", 1e9, "h100:8x1", "nvlink", {"sharp": "theory"}, "node_switch_in", 8e9),
     ("all-gather", 1e9, "h100:8x2", "nvlink,ib400", {}, "algo_bw", 514.29e9),
     ("all-gather", 2**29, "h100:8x32", "leaf", {"sharded_ways": 8}, "t_exact", 0.0013002),
     ("all-gather", 2**29, "h100:8x32", "leaf:16", {"sharded_ways": 16}, "t_tree", 0.00065012),
