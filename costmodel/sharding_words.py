@@ -93,21 +93,20 @@ def book_case(product: Contraction) -> str:
 
 
 def flips(ways: Sequence[Way]) -> Iterator[str]:
-    """When the best way would lose to the best of another kind, one dimension at a time."""
+    """When the best way would lose to the best of each other kind, one dimension at a time."""
     best = ways[0]
-    other = next((w for w in ways if w.kind != best.kind), None)
-    if other is None:
-        return
     sizes = best.asked.sizes
-    when = [
-        f"{dim} {side} {size:,.5g}"
-        if abs(size / sizes[dim] - 1) > 1e-6
-        else f"any {dim} {side} its {size:,.5g}"
-        for dim in best.asked.products[0].dims
-        for side, size in flip_sizes(best, other, dim)
-    ]
-    if when:
-        yield f"It flips to: {strategy(other)}, at {', or at '.join(when)}."
+    rivals = {w.kind: w for w in reversed(ways) if w.kind != best.kind}
+    for other in sorted(rivals.values(), key=lambda w: w.order):
+        when = [
+            f"{dim} {side} {size:,.5g}"
+            if abs(size / sizes[dim] - 1) > 1e-6
+            else f"any {dim} {side} its {size:,.5g}"
+            for dim in best.asked.products[0].dims
+            for side, size in flip_sizes(best, other, dim)
+        ]
+        if when:
+            yield f"It flips to: {strategy(other)}, at {', or at '.join(when)}."
 
 
 def flip_sizes(best: Way, other: Way, dim: str) -> Iterator[tuple[str, float]]:
