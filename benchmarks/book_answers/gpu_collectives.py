@@ -98,7 +98,7 @@ def curve(given: Given, step: str) -> Value:
 
 answers(TOPIC, "algo_bw")(lambda given: curve(given, "algo_bw"))
 answers(TOPIC, "algo_bw_roofline")(lambda given: curve(given, "algo_bw_peak"))
-answers(TOPIC, "bus_bw", "bus_bw_roofline")(lambda given: curve(given, "bus_bw"))
+answers(TOPIC, "bus_bw", "bus_bw_roofline", "stated_ceiling")(lambda given: curve(given, "bus_bw"))
 
 
 def hops(given: Given, step: str) -> Value:
