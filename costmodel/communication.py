@@ -26,7 +26,7 @@ from meshwright.costmodel.operations import (
 from meshwright.costmodel.placement import Group
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.errors import InputError, LayoutError, UnknownNameError
-from meshwright.hardware.network import TorusAxis
+from meshwright.hardware.network import SwitchTier, TorusAxis
 from meshwright.hardware.units import human_bytes, human_rate, human_seconds
 
 Array = NDArray[Any]
@@ -81,6 +81,18 @@ class _Asked:
         level = self.network.levels[index]
         span = int(self.group.factors[index] * self.group.strides[index])
         return isinstance(level, TorusAxis) and level.wraps and span == level.size
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """What reduction in switches is measured to gain, by level."""
+        if self.operation != "all-reduce" or self.sharp != "fabric":
+            return {}
+        levels = (self.network.levels[i] for i in self.levels)
+        return {
+            f"g_{level.name}": level.all_reduce_speedup
+            for level in levels
+            if isinstance(level, SwitchTier) and level.all_reduce_speedup != 1.0
+        }
 
     @property
     def on_torus(self) -> bool:
@@ -168,6 +180,8 @@ def _given(asked: _Asked, array_bytes: float, sharded_ways: int) -> dict[str, St
             given["t_hop"] = Step(level.hop_s, "s")
         else:
             given[name] = Step(asked.network.rate(index), "B/s", note="one device, one way")
+    for name, gain in asked.gains.items():
+        given[name] = Step(gain, "ratio", note="measured gain of reducing in the switches")
     if asked.routing is not None and asked.routing.top_k is not None:
         given["k"] = Step(asked.routing.top_k, "experts", note="of a token")
     return given
@@ -289,7 +303,9 @@ def _short_form(asked: _Asked) -> str:
     whole = asked.whole
     if asked.operation in GATHERING:
         passes = "2 " if asked.operation == "all-reduce" and asked.sharp != "theory" else ""
-        return f"{passes}{whole} / W"
+        if asked.gains and len(asked.levels) > 1:
+            return "of the slowest level, below"
+        return f"{passes}{whole} / " + (f"(W {next(iter(asked.gains))})" if asked.gains else "W")
     if len(asked.levels) > 1 or asked.routing is not None:
         return "of the slowest level, below"
     rate = _links(asked, asked.levels[0])

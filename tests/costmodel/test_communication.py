@@ -92,6 +92,15 @@ def test_binds_says_which_and_by_how_much() -> None:
     assert nodes == "bandwidth of ib400: 2.422 ms against 1.944 ms on the next level, 1.25 times as long"
 
 
+def test_a_measured_gain_is_told_with_its_figure() -> None:
+    one = asked("all-reduce", 1e9, "h100:8x1@ib400-sharp", "nvlink")
+    two = asked("all-reduce", 1e9, "h100:8x4@ib400-sharp", "nvlink,ib400-sharp")
+    assert one["g_nvlink"] == 1.31 and one.steps["t_bandwidth"].formula == "2 V / (W g_nvlink)"
+    assert one["t_bandwidth"] == pytest.approx(2e9 / (450e9 * 1.31))
+    assert two.steps["t_bandwidth"].formula == "of the slowest level, below"
+    assert "g_nvlink" not in asked("all-gather", 1e9, "h100:8x1@ib400-sharp", "nvlink").given
+
+
 def steps(operation: str, network: Network, size: float, group: Group, **options: Any) -> Working:
     return collective(operation, size, network, group, **options)
 
