@@ -94,8 +94,10 @@ class Layout:
                 "(dp_replicate*dp_shard*cp*tp); use a divisor"
             )
         if self.layers_per_stage and len(self.layers_per_stage) != self.pp:
+            count, given = len(self.layers_per_stage), "/".join(map(str, self.layers_per_stage[:12]))
             raise LayoutError(
-                f"layers_per_stage has {len(self.layers_per_stage)} entries for pp={self.pp} stages; give one each"
+                f"layers={given}{'/...' if count > 12 else ''} has {count} {'entry' if count == 1 else 'entries'} for pp={self.pp} stages; "
+                f"give one each, or pp={count}"
             )
 
     @property
@@ -141,17 +143,20 @@ class Layout:
             if key not in known:
                 raise UnknownNameError("layout key", str(key), known)
         values = dict(data)
-        try:
-            for name in ("layers_per_stage", "policies"):
-                if name in values:
-                    values[name] = tuple(values[name])
-            if "placement" in values:
-                values["placement"] = tuple(
-                    tuple((str(d), int(f)) for d, f in level) for level in values["placement"]
-                )
-        except (TypeError, ValueError) as error:
-            raise LayoutError(f"layout lists do not read: {error}; write them as `to_dict` does") from None
+        for name in ("layers_per_stage", "policies", "placement"):
+            if name in values:
+                check_type(name, values[name], (list, tuple), "a list as `to_dict` writes it", LayoutError)
+                values[name] = tuple(values[name])
+        if "placement" in values:
+            values["placement"] = tuple(map(_level, values["placement"]))
         return cls(**values)
+
+
+def _level(level: object) -> object:
+    """Pairs of one level as tuples; what is none stays, for the check of values to name it."""
+    if not isinstance(level, list | tuple):
+        return level
+    return tuple(tuple(pair) if isinstance(pair, list) else pair for pair in level)
 
 
 def _check_values(layout: Layout) -> None:
@@ -167,7 +172,9 @@ def _check_values(layout: Layout) -> None:
     _one_of("offload", layout.offload, OFFLOADS)
     for name, kinds, taken in _OTHERS:
         check_type(name, getattr(layout, name), kinds, taken, LayoutError)
-    for policy in layout.policies or (None,):
+        if name == "policies" and not layout.policies:
+            raise LayoutError(f"policies is (); give {taken}")
+    for policy in layout.policies:
         _one_of("recompute", policy, POLICIES)
     for layers in layout.layers_per_stage:
         check_type("an entry of layers_per_stage", layers, int, "a whole number of layers", LayoutError)
@@ -248,14 +255,21 @@ def _value(name: str, word: str) -> Any:
     if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
         return word
     if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
-        rule = "has more than 9 digits" if word.isdigit() and word.isascii() else "is not a whole number"
-        raise LayoutError(f"{name}={word[:40]} {rule}; write {name}=8")
+        if re.fullmatch(r"-\d+", word, re.ASCII):
+            rule = "is below zero" if name == "zero" else "is not a whole number of 1 or more"
+        else:
+            rule = "has more than 9 digits" if word.isdigit() and word.isascii() else "is not a whole number"
+        raise LayoutError(
+            f"{name}={word[:40]} {rule}; write {name}={'0, 1, 2 or 3' if name == 'zero' else 8}"
+        )
     return int(word)
 
 
 def _split_dp(values: dict[str, Any]) -> None:
     """Turn `dp` into its two parts."""
     dp = values.pop("dp")
+    if dp < 1:
+        raise LayoutError(f"dp={dp} is not a degree; give a whole number of 1 or more")
     if "dp_replicate" in values and "dp_shard" in values:
         product = values["dp_replicate"] * values["dp_shard"]
         if product != dp:

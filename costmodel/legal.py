@@ -4,18 +4,19 @@ Each rule is one predicate over columns, used by the planner to drop rows by nam
 single layout.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, Layout
+from meshwright.costmodel.layout import CP_KINDS, Layout, with_stages
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import LayoutError, MissingFigureError
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,40 @@ def _heads(setting: Setting) -> list[tuple[int, int]]:
 
 
 def _tp_cuts_heads(setting: Setting, rows: Rows) -> Bools:
-    ok = np.ones(len(rows), bool)
+    return _cuts_heads(setting, rows.tp)
+
+
+def _cuts_heads(setting: Setting, tp: Ints) -> Bools:
+    ok = np.ones(len(tp), bool)
     for heads, kv in _heads(setting):
-        ok &= (heads % rows.tp == 0) & ((kv % rows.tp == 0) | (rows.tp % kv == 0))
+        ok &= (heads % tp == 0) & ((kv % tp == 0) | (tp % kv == 0))
     return ok
 
 
 def _tp_cuts_widths(setting: Setting, rows: Rows) -> Bools:
-    ok = np.ones(len(rows), bool)
+    ok = _cuts_widths(setting, rows.tp)
     for kind in setting.model.kinds:
-        ok &= kind.ffn.width % rows.tp == 0
         ok &= (kind.ffn.expert_width % rows.etp == 0) if kind.ffn.experts else True
     return ok
+
+
+def _cuts_widths(setting: Setting, tp: Ints) -> Bools:
+    ok = np.ones(len(tp), bool)
+    for kind in setting.model.kinds:
+        ok &= kind.ffn.width % tp == 0
+    return ok
+
+
+def tp_choices(setting: Setting) -> Ints:
+    """Degrees of tp that cut the heads and the feed-forward widths of the model on its devices, ascending."""
+    tp = np.arange(1, min(setting.cluster.devices, *(heads for heads, _ in _heads(setting))) + 1)
+    return tp[_cuts_heads(setting, tp) & _cuts_widths(setting, tp)]
+
+
+def listed(values: Iterable[object]) -> str:
+    """`1, 2 or 4`."""
+    words = [str(v) for v in values]
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _experts(setting: Setting, rows: Rows) -> Bools:
@@ -123,8 +146,9 @@ RULES: tuple[Rule, ...] = (
         "tp divides the heads",
         _tp_cuts_heads,
         lambda s, x: (
-            f"tp={x.tp} does not divide the model's heads "
-            f"({', '.join(f'{h} heads, {k} kv heads' for h, k in sorted(set(_heads(s))))}); use a common divisor"
+            f"tp={x.tp} does not fit the model's heads "
+            f"({', '.join(f'{h} heads, {k} kv heads' for h, k in sorted(set(_heads(s))))}): it must divide the heads, and "
+            f"divide the kv heads or be a multiple of them; use tp={listed(tp_choices(s))}"
         ),
     ),
     Rule(
@@ -141,7 +165,9 @@ RULES: tuple[Rule, ...] = (
         lambda s, x: (
             f"ep={x.ep}, etp={x.etp}: ep must divide the model's "
             f"{max(k.ffn.experts for k in s.model.kinds)} experts and ep*etp the {x.stage_devices} devices of a stage; "
-            "use such a divisor (1 for a dense model)"
+            "use such a divisor"
+            if any(k.ffn.experts for k in s.model.kinds)
+            else f"ep={x.ep}, etp={x.etp}: {s.model.name} has no experts; use ep=1 and etp=1"
         ),
     ),
     Rule(
@@ -203,24 +229,36 @@ def check_layout(setting: Setting, layout: Layout) -> None:
         )
     if layout.sequences is not None and layout.sequences not in setting.training.sequence_range:
         allowed = setting.training.sequence_range
+        span = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"
         raise LayoutError(
-            f"sequences={layout.sequences} is not the batch asked for, {allowed[0]} to {allowed[-1]} sequences; "
+            f"sequences={layout.sequences} is not the batch asked for, {span} sequences; "
             "give that batch, or a tolerance like 4Mi~5%"
         )
     for rule in RULES:
         if not rule.holds(setting, rows).all():
             raise LayoutError(rule.message(setting, layout))
-    if sum(layout.layers_per_stage) != setting.model.layers:
-        raise LayoutError(
-            f"layers_per_stage sums to {sum(layout.layers_per_stage)}, the model has {setting.model.layers} layers"
-        )
-    unit = chunk_unit(setting, layout.vpp)
-    if any(n % unit or n < unit for n in layout.layers_per_stage):
-        raise LayoutError(
-            f"every stage needs a positive multiple of {unit} layers, not {list(layout.layers_per_stage)}"
-        )
+    _check_stages(setting, layout)
     if reason := offload_refusal(setting, layout.offload):
         raise MissingFigureError(reason)
+
+
+def _check_stages(setting: Setting, layout: Layout) -> None:
+    """Raises LayoutError where the layers of the stages are not those of the model, in whole chunks."""
+    layers, unit = setting.model.layers, chunk_unit(setting, layout.vpp)
+    given = f"layers={_runs(layout.layers_per_stage)}"
+    if sum(layout.layers_per_stage) != layers:
+        even = with_stages(replace(layout, layers_per_stage=()), layers, unit).layers_per_stage
+        raise LayoutError(
+            f"{given} sums to {sum(layout.layers_per_stage)}, the model has {layers} layers; make them {layers}, "
+            f"or leave layers out for even stages{f', {_runs(even)}' if len(even) <= 16 else ''}"
+        )
+    if any(n % unit or n < unit for n in layout.layers_per_stage):
+        least = "1 layer or more" if unit == 1 else f"a positive multiple of {unit} layers (whole chunks)"
+        raise LayoutError(f"{given}: every stage needs {least}; move layers, or lower pp={layout.pp}")
+
+
+def _runs(layers: tuple[int, ...]) -> str:
+    return "/".join(map(str, layers))
 
 
 def offload_refusal(setting: Setting, offload: str) -> str | None:

@@ -18,6 +18,7 @@ import difflib
 from collections.abc import Iterable
 
 _MOST_LISTED = 30  # names that an error line still lists in full
+_FEW = 8  # names that are listed even beside a near one
 _LONGEST = 60  # characters of a given value that an error line shows
 
 
@@ -39,6 +40,7 @@ class UnknownNameError(InputError):
         close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         if close:
             hint = f"; did you mean {' or '.join(close)}?"
+            hint += f" Known: {', '.join(names)}" if len(names) <= _FEW else ""
         elif len(names) <= _MOST_LISTED:
             hint = f"; known: {', '.join(names)}"
         else:

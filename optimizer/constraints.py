@@ -94,13 +94,21 @@ def parse_constraints(text: str | None) -> tuple[Constraint, ...]:
     for item in _items(text or ""):
         match = _ITEM.fullmatch(item)
         if match is None:
-            raise LayoutError(
-                f"cannot read constraint {item.strip()[:60]!r}; write name <= value, name == word or name in {{1,2,4}}"
-            )
+            raise LayoutError(f"cannot read constraint {item.strip()[:60]!r}; write {_way_out(item.strip())}")
         name, compare, value, listed = match.groups()
         values = tuple(v.strip() for v in listed.split(",")) if compare is None else (value,)
         out.append(_checked(item.strip(), name, compare or "in", values))
     return tuple(out)
+
+
+def _way_out(item: str) -> str:
+    """What to write for an item that is not read: itself corrected, where the slip is plain."""
+    corrected = re.sub(r"^(\s*)(\w+)", lambda m: m[1] + m[2].lower(), item)
+    corrected = re.sub(r"^(\s*\w+\s*)=(?=\s*[\w+.-]+$)", r"\1==", corrected)
+    corrected = re.sub(r"^(\s*\w+\s*)(=<|=>)", lambda m: m[1] + m[2][::-1], corrected)
+    if corrected != item and len(item) <= 60 and _ITEM.fullmatch(corrected):
+        return corrected
+    return "name <= value, name == word or name in {1,2,4}"
 
 
 def _items(text: str) -> list[str]:
@@ -112,6 +120,11 @@ def _items(text: str) -> list[str]:
 
 def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Constraint:
     here = f"constraint {shown(text)}"
+    if name not in NUMBERS and name not in WORDS:
+        raise UnknownNameError("constraint name", name, (*NUMBERS, *WORDS))
+    if compare == "in" and "" in values:
+        listed = "1,2,4" if name in NUMBERS else ",".join(WORDS[name][:2])
+        raise LayoutError(f"{here}: a value is missing between the braces; write {name} in {{{listed}}}")
     if name in NUMBERS:
         for value in values:
             if not re.fullmatch(r"\d{1,9}", value, re.ASCII):
@@ -120,12 +133,10 @@ def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Con
                 )
             if name == "zero" and int(value) > 3:
                 raise LayoutError(f"{here}: zero is 0 to 3, not {value}")
-    elif name in WORDS:
+    else:
         if compare not in ("==", "!=", "in"):
             raise LayoutError(f"{here}: {name} is a word; compare it with ==, != or in {{..}}")
         for value in values:
             if value not in WORDS[name]:
                 raise UnknownNameError(f"value of {name}", value, WORDS[name])
-    else:
-        raise UnknownNameError("constraint name", name, (*NUMBERS, *WORDS))
     return Constraint(text, name, compare, values)

@@ -25,9 +25,11 @@ from meshwright.optimizer.question import (
 )
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.shortfall import closest_miss
+from meshwright.optimizer.solve import _GIVE_UP as GIVE_UP
 from meshwright.optimizer.solve import HOSTS, TOO_LARGE, Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
+from meshwright.optimizer.wishes import refuse_impossible
 
 # Effort on the second question, what more devices would bring; the answer itself is proven either way.
 _IDLE_REFINEMENTS = 60
@@ -75,19 +77,43 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
     """The same for a resolved Setting."""
     check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
-    space = Space(given, parse_constraints(constraints))
+    wishes = parse_constraints(constraints)
+    refuse_impossible(given, wishes)
+    space = Space(given, wishes)
     if not space.offloads and (refusals := not_considered(space)):
         raise MissingFigureError(refusals[0].removeprefix("not considered: "))
     search = Search(space, options)
-    search.run()
+    whole = search.run()
     if not search.best:
         if search.undecided:
-            raise Undecided("the work limit ended the search before any plan was found; raise it", None)
+            raise Undecided(_cut_short(search, whole, "no plan found yet"), None)
         raise infeasible(search)
     plan = plan_of(search, constraints)
     if plan.certificate.status != "OPTIMAL":
-        raise Undecided(f"the work limit left a gap of {plan.certificate.gap:.2%}; raise it", plan)
+        raise Undecided(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
     return plan
+
+
+def _cut_short(search: Search, whole: bool, left: str) -> str:
+    """Which limit ended the search, its value, and the option that raises it.
+
+    Candidates that the solver's work limit left open end a search too, once there are too many of them.
+    """
+    options, count = search.options, len(search.undecided)
+    if not whole and count <= GIVE_UP:
+        return (
+            f"the search ended at its limit of {options.refinements:,} refinements with {left}; raise it with "
+            f"--refinements (refinements of SolveOptions)"
+        )
+    open_ones = (
+        f"{count:,} candidates open"
+        if whole
+        else f"so many candidates open that the search ended ({GIVE_UP})"
+    )
+    return (
+        f"the solver's work limit of {options.work_limit:g} per candidate left {open_ones}, with {left}; "
+        f"raise it with --work-limit (work_limit of SolveOptions)"
+    )
 
 
 def infeasible(search: Search) -> Infeasible:
@@ -105,17 +131,23 @@ def infeasible(search: Search) -> Infeasible:
     found, short = closest_miss(space, search.options.batch_sizes) if TOO_LARGE in removed else (None, 0.0)
     if found is not None and short > 0:
         reason = "the device memory is too small for every layout."
-        if refusals := not_considered(space):
-            reason += f" Offload was no option: {refusals[0].removeprefix('not considered: ')}."
+        for refusal in not_considered(space):
+            missing = refusal.removeprefix("not considered: ").rpartition(", or use ")[0]
+            tried = " or ".join(OFFLOADS[i] for i in space.offloads if i)
+            reason += f" {f'Offload of {tried} is not enough; more' if tried else 'Offload'} was no option: {missing}."
         return Infeasible(reason, short, layout_of(space.setting, found), removed)
     asked = {c.text for c in space.constraints}
     worst = max(removed, key=lambda r: (r in asked, removed[r]), default="the constraints")
+    together = f" with the constraints {', '.join(sorted(map(repr, asked)))}" if len(asked) > 1 else ""
     what = (
-        "Drop or widen it."
+        f"Drop or widen {'one of them' if together else 'it'}."
         if worst in asked
         else "Change the degrees that the constraints ask for, or the batch."
     )
-    return Infeasible(f"the rules leave no layout; most fall to {worst!r}. {what}", None, None, removed)
+    counted = f"{worst!r} ({removed[worst]:,} candidates)" if removed else worst
+    return Infeasible(
+        f"the rules leave no layout{together}; most fall to {counted}. {what}", None, None, removed
+    )
 
 
 def plan_of(search: Search, constraints: str | None) -> Plan:

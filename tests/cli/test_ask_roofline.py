@@ -126,7 +126,7 @@ def test_a_plot_without_the_library_ends_with_5_and_how_to_get_it(
         (("roofline", "matmul", PRODUCT), "the following arguments are required: --chip; see ..."),
         (("roofline", "matmul", "bf16[4,5] x bf16[7,6]", "--chip", "v5p"), "the last dimension of bf16[4,5] is 5 ..."),
         (("roofline", "matmul", PRODUCT, "--chip", "v5q"), "unknown chip 'v5q'; did you mean ..."),
-        (("roofline", "matmul", PRODUCT, "--chip", "v5p", "--profile", "bok"), "unknown profile 'bok'; did you mean book?"),
+        (("roofline", "matmul", PRODUCT, "--chip", "v5p", "--profile", "bok"), "unknown profile 'bok'; did you mean book? Known: book, catalogue"),
         (("roofline", "matmul", PRODUCT, "--chip", "v5p", "--weights", "int9"), "unknown dtype 'int9'; did you mean ..."),
         (("roofline", "matmul", PRODUCT, "--chip", "v5p", "--tile", "256"),
          "--tile: '256' is not two sizes; write rows x columns, like 256x256"),

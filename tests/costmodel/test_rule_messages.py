@@ -48,7 +48,7 @@ LAYOUT = [
     ({"vpp": 2, "schedule": "interleaved"}, "vpp=2 needs a pipeline, but pp is 1; use vpp=1"),
     ({"tp": 4, "etp": 2}, "etp=2 is neither 1 nor tp=4; use one of them"),
     ({"tp": 4, "ep": 3}, "ep*etp=3 does not divide the 4 devices of a stage (dp_replicate*dp_shard*cp*tp); use a divisor"),
-    ({"pp": 2, "layers_per_stage": (32,)}, "layers_per_stage has 1 entries for pp=2 stages; give one each"),
+    ({"pp": 2, "layers_per_stage": (32,)}, "layers=32 has 1 entry for pp=2 stages; give one each, or pp=1"),
 ]  # fmt: skip
 
 TEXT = [
@@ -66,23 +66,23 @@ TEXT = [
 
 RULE = [
     (LLAMA, Layout(dp_replicate=128), "the layout uses 128 devices, v5p:4x4x4 has 64; lower a degree"),
-    (LLAMA, Layout(tp=3), "tp=3 does not divide the model's heads (32 heads, 8 kv heads); use a common divisor"),
+    (LLAMA, Layout(tp=3), "tp=3 does not fit the model's heads (32 heads, 8 kv heads): it must divide the heads, and divide the kv heads or be a multiple of them; use tp=1, 2, 4, 8, 16 or 32"),
     (make_setting("llama-2-13b"), Layout(tp=5), "tp=5 (etp=1) does not divide the feed-forward widths (13824); use a divisor"),
-    (MIXTRAL, Layout(dp_replicate=3, ep=3), "ep=3, etp=1: ep must divide the model's 8 experts and ep*etp the 3 devices of a stage; use such a divisor (1 for a dense model)"),
-    (LLAMA, Layout(dp_replicate=2, ep=2), "ep=2, etp=1: ep must divide the model's 0 experts and ep*etp the 2 devices of a stage; use such a divisor (1 for a dense model)"),
+    (MIXTRAL, Layout(dp_replicate=3, ep=3), "ep=3, etp=1: ep must divide the model's 8 experts and ep*etp the 3 devices of a stage; use such a divisor"),
+    (LLAMA, Layout(dp_replicate=2, ep=2), "ep=2, etp=1: llama-3-8b has no experts; use ep=1 and etp=1"),
     (make_setting("llama-3-8b", sequences=8, seq_len=4098), Layout(cp=2, zero=1), "seq_len 4098 is not a multiple of 2*cp (cp=2) times tp=1; use degrees that divide it"),
     (make_setting("llama-3-8b", sequences=8, seq_len=4098), Layout(tp=4), "seq_len 4098 is not a multiple of 2*cp (cp=1) times tp=4; use degrees that divide it"),
     (LLAMA, Layout(cp=16, zero=1, cp_kind="all_to_all"), "cp_kind=all_to_all needs tp*cp=16 to divide heads and kv heads (32 and 8); use ring or all_gather"),
     (LLAMA, Layout(dp_replicate=6), "a batch of 128 sequences is not a multiple of dp*micro_batch = 6*1; change one of them"),
     (LLAMA, Layout(micro_batch=5), "a batch of 128 sequences is not a multiple of dp*micro_batch = 1*5; change one of them"),
-    (LLAMA, Layout(sequences=64), "sequences=64 is not the batch asked for, 128 to 128 sequences; give that batch, or a tolerance like 4Mi~5%"),
+    (LLAMA, Layout(sequences=64), "sequences=64 is not the batch asked for, 128 sequences; give that batch, or a tolerance like 4Mi~5%"),
     (LLAMA, Layout(pp=64), "pp*vpp = 64*1 is more than the model's 32 layers; lower one"),
     (LLAMA, Layout(pp=2, vpp=3, schedule="interleaved"), "vpp=3 needs the 32 layers to be a multiple of vpp times the pattern's period 1, with one such group a stage; use vpp=1"),
     (LLAMA, Layout(pp=4, vpp=2, schedule="interleaved", micro_batch=64), "vpp=2 needs the number of micro-batches to be a multiple of pp=4; change micro_batch or use vpp=1"),
     (LLAMA, Layout(policies=("none", "full")), "2 recompute policies for 1 layer kinds (dense); give one, or one each"),
-    (LLAMA, Layout(pp=2, layers_per_stage=(16, 15)), "layers_per_stage sums to 31, the model has 32 layers"),
-    (LLAMA, Layout(pp=2, layers_per_stage=(32, 0)), "every stage needs a positive multiple of 1 layers, not [32, 0]"),
-    (LLAMA, Layout(pp=2, vpp=2, schedule="interleaved", layers_per_stage=(15, 17)), "every stage needs a positive multiple of 2 layers, not [15, 17]"),
+    (LLAMA, Layout(pp=2, layers_per_stage=(16, 15)), "layers=16/15 sums to 31, the model has 32 layers; make them 32, or leave layers out for even stages, 16/16"),
+    (LLAMA, Layout(pp=2, layers_per_stage=(32, 0)), "layers=32/0: every stage needs 1 layer or more; move layers, or lower pp=2"),
+    (LLAMA, Layout(pp=2, vpp=2, schedule="interleaved", layers_per_stage=(15, 17)), "layers=15/17: every stage needs a positive multiple of 2 layers (whole chunks); move layers, or lower pp=2"),
     (LLAMA, Layout(tp=8, dp_replicate=32, placement=()), "the layout uses 256 devices, v5p:4x4x4 has 64; lower a degree"),
     (make_setting("llama-3-8b", "v5p:4x4x4", 5, 8192), Layout(dp_replicate=5), "dp_replicate=5 cannot be laid over x 4 x y 4 x z 4: each level must hold a whole factor of every degree"),
     (LLAMA, Layout(tp=2, placement=((("tp", 2),),)), "placement has 1 levels, the network 3"),
@@ -143,8 +143,8 @@ def test_workload_refuses(make: Callable[[], Any], message: str) -> None:
     ("data", "message"),
     [
         ({"tpp": 2}, "unknown layout key 'tpp'; did you mean tp"),
-        ({"layers_per_stage": 3}, "layout lists do not read: 'int' object is not iterable; write them as `to_dict` does"),
-        ({"placement": [[["tp"]]]}, "layout lists do not read: not enough values to unpack (expected 2, got 1); write them as `to_dict` does"),
+        ({"layers_per_stage": 3}, "layers_per_stage is 3; give a list as `to_dict` writes it"),
+        ({"placement": [[["tp"]]]}, "an entry of placement is (('tp',),); give a tuple of pairs such as (('tp', 8),)"),
         ({"tp": "8"}, "tp='8' is not a degree; give a whole number of 1 or more"),
     ],
 )  # fmt: skip
