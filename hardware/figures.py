@@ -1,7 +1,9 @@
 """A figure is a value with its unit, where it comes from and how far to trust it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -150,20 +152,133 @@ Model = TypeVar("Model", bound=BaseModel)
 def load_yaml(path: Path, model: type[Model]) -> Model:
     """Read one data file and validate it.
 
-    Errors: InputError naming the file, the field and the reason, on one line.
+    Errors: InputError naming the file, the key or line, and what is expected, on one line.
     """
     needed = ", ".join(name for name, field in model.model_fields.items() if field.is_required())
     text = read_text(path, f"a YAML file with {needed}")
     try:
         raw = yaml.load(text, _NoDuplicates)
-    except (yaml.YAMLError, RecursionError, TypeError) as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from error
+    except (yaml.YAMLError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not valid YAML{yaml_fault(error)}; correct it there") from error
     if not isinstance(raw, dict):
-        raise InputError(f"{path} holds {shown(raw)} where a mapping with {needed} is needed")
+        kind = (
+            "a list" if isinstance(raw, list) else "plain text" if isinstance(raw, str) else "a single value"
+        )
+        raise InputError(f"{path} holds {kind} where a mapping with {needed} is needed")
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "top level"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise InputError(f"{path}: {where}: {first['msg']}{more}") from error
+        raise InputError(f"{path}: {_faults(error, model, raw)}") from error
+
+
+def yaml_fault(error: Exception) -> str:
+    """Where and why text is no YAML: `, line 2, column 1: found character that cannot start any token`."""
+    if isinstance(error, RecursionError):
+        return ": it is nested too deeply"
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return f": {' '.join(str(error).split())[:80]}" if isinstance(error, ValueError) else ""
+    mark = error.problem_mark or error.context_mark
+    where = "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"
+    problem = " ".join((error.problem or "").split())[:120]
+    return f"{where}: {problem}" if problem else where
+
+
+def _faults(error: ValidationError, model: type[BaseModel], raw: object) -> str:
+    """All that is wrong with a mapping, in words of a file: missing keys, unknown ones with those allowed, values."""
+    missing: dict[tuple[str, ...], list[str]] = {}
+    unknown: dict[tuple[str, ...], list[str]] = {}
+    wrong: dict[str, list[str]] = {}  # what to say of a value, and what may stand there
+    for fault in error.errors(include_url=False):
+        *outer, last = fault["loc"] or ("",)
+        place = _in_file(raw, outer)
+        if fault["type"] == "missing":
+            missing.setdefault(place, []).append(str(last))
+        elif fault["type"] == "extra_forbidden":
+            unknown.setdefault(place, []).append(str(last))
+        elif last == "[key]":
+            where = ".".join(place[:-1]) or "top level"
+            wrong.setdefault(f"{where} has the key {shown(fault['input'])}", []).append(_reason(fault, None))
+        elif (rule := str(fault["msg"]).removeprefix("Value error, ")) != fault["msg"]:
+            wrong[_at(_in_file(raw, [*outer, last])) + " ".join(rule.split())] = []
+        else:
+            place = _in_file(raw, [*outer, last])
+            where = ".".join(place) or "the file"
+            told = _reason(fault, _part(model, list(place)))
+            wrong.setdefault(f"{where} is {shown(fault['input'])}", []).append(told)
+    lines = [f"{_at(place)}{_keys(keys)} missing" for place, keys in missing.items()]
+    lines += [
+        f"{_at(place)}{_keys([shown(k) for k in keys])} not known; allowed: {_allowed(model, place)}"
+        for place, keys in unknown.items()
+    ]
+    lines += [
+        f"{what}; expected {' or '.join(dict.fromkeys(told))}" if told else what
+        for what, told in wrong.items()
+    ]
+    more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
+    return "; ".join(lines[:3]) + more
+
+
+def _in_file(raw: Any, steps: list[Any]) -> tuple[str, ...]:
+    """The steps that are keys or places of the file; pydantic adds the kinds of a union that it tried."""
+    found: list[str] = []
+    for step in steps:
+        if (isinstance(raw, Mapping) and step in raw) or (isinstance(raw, list) and isinstance(step, int)):
+            raw = raw[step]
+            found.append(str(step))
+    return tuple(found)
+
+
+def _reason(fault: Any, wanted: Any) -> str:
+    """What should stand there; `wanted` is the data model of it, where it is one."""
+    reason = " ".join(str(fault["msg"]).split()).removeprefix("Input should be ").removeprefix("a valid ")
+    if "instance of" in reason and wanted is not None:
+        needed = [name for name, field in wanted.model_fields.items() if field.is_required()]
+        return f"a mapping with {', '.join(needed)}" if needed else "a mapping"
+    return _WORDS.get(reason, reason)
+
+
+# What pydantic calls kinds of values, in words of YAML.
+_WORDS = {
+    "dictionary": "a mapping",
+    "tuple": "a list",
+    "list": "a list",
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "finite number": "a finite number",
+}
+
+
+def _at(place: tuple[str, ...]) -> str:
+    return f"{'.'.join(place)}: " if place else ""
+
+
+def _keys(names: list[str]) -> str:
+    """`the key a is`, `the keys a, b and c are`; the first eight."""
+    if len(names) == 1:
+        return f"the key {names[0]} is"
+    if len(names) > 8:
+        return f"the keys {', '.join(names[:8])} and {len(names) - 8} more are"
+    return f"the keys {', '.join(names[:-1])} and {names[-1]} are"
+
+
+def _allowed(model: Any, place: tuple[str, ...]) -> str:
+    """Keys of the part of a data model that a place in its file holds."""
+    at = _part(model, list(place))
+    return ", ".join(at.model_fields) if at is not None else "see the files that ship with the package"
+
+
+def _part(kind: Any, place: list[str]) -> Any:
+    """The model under a path of keys; numbers and free keys step into what lists and mappings hold."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        if not place:
+            return kind
+        field = kind.model_fields.get(place[0])
+        return None if field is None else _part(field.annotation, place[1:])
+    origin, inner = get_origin(kind), [a for a in get_args(kind) if a not in (Ellipsis, NoneType)]
+    if origin in (dict, Mapping):
+        return _part(inner[1], place[1:]) if place else None
+    if origin in (tuple, list):
+        return _part(inner[0], place[1:]) if place else None
+    found = (_part(option, place) for option in inner if not isinstance(option, str))
+    return next((part for part in found if part is not None), None)
