@@ -5,16 +5,19 @@ import os
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import yaml
 
 from meshwright.hardware.errors import InputError, check_type, shown
+from meshwright.hardware.figures import yaml_fault
 from meshwright.hardware.files import read_text
 from meshwright.optimizer.plan import Plan, Priced
 
 Name = str | PathLike[str]
 _WANTED = "a file that `meshwright recommend -o` or `estimate -o` wrote"
+_PLAN = "a file that `meshwright recommend -o` wrote"
+Made = TypeVar("Made", bound=Priced)
 
 
 class Answer(Protocol):
@@ -79,7 +82,12 @@ def load_plan(path: Name) -> Plan:
     Raises:
         InputError: not a plan file.
     """
-    return Plan.from_dict(_read(path))
+    data = _read(path)
+    if "certificate" not in data:
+        raise InputError(
+            f"{path}: the key certificate is missing; give {_PLAN}, or read an estimate with load_priced"
+        )
+    return _made(Plan, data, path)
 
 
 def load_priced(path: Name) -> Priced:
@@ -89,7 +97,15 @@ def load_priced(path: Name) -> Priced:
         InputError: neither.
     """
     data = _read(path)
-    return (Plan if "certificate" in data else Priced).from_dict(data)
+    return _made(Plan if "certificate" in data else Priced, data, path)
+
+
+def _made(kind: type[Made], data: Mapping[str, Any], path: Name) -> Made:
+    """The answer that a file holds; a refusal names the file."""
+    try:
+        return kind.from_dict(data)
+    except InputError as error:
+        raise InputError(f"{os.fspath(path)}: {error}") from None
 
 
 def _read(path: Name) -> Mapping[str, Any]:
@@ -100,8 +116,12 @@ def _read(path: Name) -> Mapping[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except RecursionError:
         raise InputError(f"cannot read {path}: it is nested too deeply; give {_WANTED}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; give {_WANTED}"
+        ) from None
     except (ValueError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read {path}: {' '.join(str(error).split())[:160]}") from None
+        raise InputError(f"{path} is not valid YAML{yaml_fault(error)}; give {_WANTED}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise InputError(f"{path} is not a plan file; give {_WANTED}")
     if (status := data.get("status")) is not None:  # written where a search had no plan to give

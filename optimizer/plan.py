@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from meshwright.costmodel.estimate import PARTS, StepEstimate, digits
 from meshwright.costmodel.layout import DIMENSIONS, Layout
-from meshwright.hardware.errors import InputError, MeshwrightError
+from meshwright.hardware.errors import InputError, MeshwrightError, shown
 from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.plan_form import check_form
 
 SCHEMA_VERSION = 1
 
@@ -116,24 +117,23 @@ class Priced:
         """Inverse of `to_dict`.
 
         Raises:
-            InputError: another schema version, or keys missing.
+            InputError: another schema version, keys missing or of another kind, or parts that contradict each other.
         """
         if not isinstance(data, Mapping):
             raise InputError(f"a plan is a mapping, not {type(data).__name__}; read one with load_plan")
         version = data.get("schema_version")
         if version != SCHEMA_VERSION:
             raise InputError(
-                f"plan has schema_version {version!r}, this program reads {SCHEMA_VERSION}; write it again"
+                f"schema_version is {shown(version)}, this program reads {SCHEMA_VERSION}; write it again"
             )
+        check_form(data, plan=issubclass(cls, Plan))
         try:
             made = cls(**cls._fields_of(data))
             made.to_dict()  # refuses words where numbers belong
             made._agree()
             return made
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"plan does not read ({type(error).__name__}: {error}); write it again"
-            ) from None
+            raise InputError(f"the plan contradicts itself: {error}; write it again") from None
 
     def _agree(self) -> None:
         """Raises ValueError where the parts of a plan that was read contradict each other."""

@@ -1,0 +1,102 @@
+"""What a plan's data must look like, so that a file that is none is refused by key and not by accident."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.hardware.errors import InputError, shown
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """One kind of value, and how it is told."""
+
+    told: str
+    holds: Callable[[Any], bool]
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _numbers_by_name(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(k, str) and _number(v) for k, v in value.items())
+
+
+def _level(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 3 and _whole(value[1]) and _whole(value[2])
+
+
+_MAPPING = _Kind("a mapping", lambda v: isinstance(v, Mapping))
+_NUMBER = _Kind("a number", _number)
+_WHOLE = _Kind("a whole number", _whole)
+_TEXT = _Kind("a text", lambda v: isinstance(v, str))
+_FLAG = _Kind("true or false", lambda v: isinstance(v, bool))
+_TEXTS = _Kind("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v))
+_NUMBERS = _Kind("a list of numbers", lambda v: isinstance(v, list) and all(map(_number, v)))
+_BY_NAME = _Kind("a mapping from names to numbers", _numbers_by_name)
+
+_PRICED: dict[str, _Kind] = {
+    "inputs": _MAPPING,
+    "layout": _MAPPING,
+    "estimate": _MAPPING,
+    **dict.fromkeys((f"estimate.{n}" for n in ("lower_s", "step_s", "upper_s", "mfu", "tokens_per_s")), _NUMBER),
+    "estimate.parts": _BY_NAME,
+    "estimate.host_bytes": _NUMBERS,
+    "estimate.capacity_bytes": _WHOLE,
+    "estimate.sequences": _WHOLE,
+    "memory": _Kind(
+        "a list with a mapping from names to bytes per stage",
+        lambda v: isinstance(v, list) and all(map(_numbers_by_name, v)),
+    ),
+    "idle": _MAPPING,
+    "idle.devices": _WHOLE,
+    "idle.levels": _Kind("a list of [name, used, size]", lambda v: isinstance(v, list) and all(map(_level, v))),
+    "idle.reason": _TEXT,
+    "warnings": _TEXTS,
+    "provenance": _MAPPING,
+}  # fmt: skip
+_PLAN = _PRICED | {
+    "certificate": _MAPPING,
+    "certificate.status": _TEXT,
+    **dict.fromkeys((f"certificate.{n}" for n in ("value_s", "bound_s", "slack_s", "error_band")), _NUMBER),
+    "certificate.space_hash": _TEXT,
+    "certificate.entered": _BY_NAME,
+    "certificate.removed": _BY_NAME,
+    "certificate.solved": _WHOLE,
+    "certificate.band_source": _TEXT,
+    "runner_ups": _Kind("a list of mappings", lambda v: isinstance(v, list)),
+}  # fmt: skip
+_RUNNER_UP = {"layout": _MAPPING, "step_s": _NUMBER, "value_s": _NUMBER, "in_band": _FLAG}
+
+
+def check_form(data: Mapping[str, Any], plan: bool) -> None:
+    """Raises InputError at the first key that is missing, unknown or holds another kind of value."""
+    form = _PLAN if plan else _PRICED
+    _check(data, form, "")
+    for part in ("estimate", "certificate")[: 1 + plan]:
+        known = [key.removeprefix(f"{part}.") for key in form if key.startswith(f"{part}.")]
+        for key in data[part]:
+            if key not in known:
+                raise InputError(f"the key {part}.{key} is not known; {part} has {', '.join(known)}")
+    for number, runner_up in enumerate(data["runner_ups"] if plan else ()):
+        where = f"runner_ups[{number}]"
+        if not isinstance(runner_up, Mapping):
+            raise InputError(f"{where} is {shown(runner_up)}; expected a mapping")
+        _check(runner_up, _RUNNER_UP, f"{where}.")
+
+
+def _check(data: Mapping[str, Any], form: Mapping[str, _Kind], prefix: str) -> None:
+    for path, kind in form.items():
+        *outer, key = path.split(".")
+        part: Any = data
+        for step in outer:
+            part = part[step]
+        if key not in part:
+            raise InputError(f"the key {prefix}{path} is missing; expected {kind.told}")
+        if not kind.holds(part[key]):
+            raise InputError(f"{prefix}{path} is {shown(part[key])}; expected {kind.told}")
