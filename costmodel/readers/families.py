@@ -61,16 +61,17 @@ def read_config(raw: Mapping[str, object], name: str, where: str) -> ModelSpec:
 
 
 def find_type(raw: Mapping[str, object], where: str) -> tuple[str, list[str]]:
-    """`model_type`, or what `architectures` says where it is missing; the two must not disagree."""
+    """`model_type`, which `architectures` must not contradict; it is never guessed from them."""
     classes = raw.get("architectures")
     names = [c for c in classes if isinstance(c, str)] if isinstance(classes, list | tuple) else []
     implied = {ARCHITECTURES[c] for c in names if c in ARCHITECTURES}
     given = raw.get("model_type")
     if given is None:
+        state = "is null" if "model_type" in raw else "is missing"
+        way_out = f"give one of {', '.join(READERS)}"
         if len(implied) == 1 and len(names) == 1:
-            return implied.pop(), []
-        said = f" and architectures {', '.join(map(show, names[:3]))} does not settle it" if names else ""
-        raise ModelError(f"{where}: the key model_type is missing{said}; give one of {', '.join(READERS)}")
+            way_out = f'architectures says {show(names[0])}, so add "model_type": "{implied.pop()}" if that is right'
+        raise ModelError(f"{where}: the key model_type {state}; {way_out}")
     if not isinstance(given, str):
         raise ModelError(f"{where}: model_type must be a string, got {show(given)}")
     if given not in READERS:

@@ -51,9 +51,13 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     (without(LLAMA, "model_type"), f"the key model_type is missing; give one of {TYPES}"),
     (
         without(LLAMA, "model_type") | {"architectures": ["LlamaForCausalLM", "OPTForCausalLM"]},
+        f"the key model_type is missing; give one of {TYPES}",
+    ),
+    (
+        LLAMA | {"model_type": None, "architectures": ["LlamaForCausalLM"]},
         (
-            "the key model_type is missing and architectures 'LlamaForCausalLM', 'OPTForCausalLM' does not settle it; "
-            f"give one of {TYPES}"
+            'the key model_type is null; architectures says \'LlamaForCausalLM\', so add "model_type": "llama" if that '
+            "is right"
         ),
     ),
     (LLAMA | {"model_type": 3}, "model_type must be a string, got 3"),

@@ -6,6 +6,7 @@ import pytest
 
 from meshwright.costmodel.model import Shard
 from meshwright.costmodel.readers import load_model
+from meshwright.hardware.errors import ModelError
 
 # Width 8, 4 heads of 2, 2 kv heads, feed-forward 12, vocabulary 20, 2 layers.
 TINY: dict[str, Any] = {
@@ -261,8 +262,11 @@ def test_text_part_of_gemma3() -> None:
     assert tied.notes[1].startswith("not in the file, taken from the class: vocab_size 262208")
 
 
-def test_type_from_architectures() -> None:
-    assert load_model(TINY | {"architectures": ["LlamaForCausalLM"]}).model_type == "llama"
+def test_the_type_is_never_taken_from_architectures() -> None:
+    with pytest.raises(
+        ModelError, match="the key model_type is missing; architectures says 'LlamaForCausalLM', so add"
+    ):
+        load_model(TINY | {"architectures": ["LlamaForCausalLM"]})
     noted = load_model(TINY | {"model_type": "llama", "architectures": ["LLaMAForCausalLM"]})
     assert noted.notes == ("architectures says 'LLaMAForCausalLM'; read as a language model of type llama",)
 
