@@ -14,10 +14,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from meshwright.hardware.chip import Chip
+from meshwright.hardware.chip import Chip, Torus, is_chip, load_chip
 from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
-from meshwright.hardware.figures import DATA, Strict, load_yaml
+from meshwright.hardware.figures import DATA, RateFigure, Strict, load_yaml
+from meshwright.hardware.profile import load_profile
 
+BOOK = "book"  # of calibrations and of profiles
 CommClass = Literal["tp", "cp", "ep", "fsdp", "dp", "pp", "offload"]
 COMM_CLASSES: tuple[CommClass, ...] = ("tp", "cp", "ep", "fsdp", "dp", "pp", "offload")
 
@@ -109,7 +111,8 @@ def efficiency_names() -> tuple[str, ...]:
 def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
     """The shares for one chip: 'ideal', 'default', 'book', a YAML file, or 'mfu=0.4'.
 
-    Errors: UnknownNameError, InputError (a bad file, or one that leaves a number out), UnitError (a bad mfu).
+    Errors: UnknownNameError, InputError (a bad file, one that leaves a number out, or 'book' for a chip of the profile
+    `book`, whose links are at its rate already), UnitError (a bad mfu).
     """
     text = name_or_path.strip()
     if re.match(r"mfu\s*=", text, re.IGNORECASE):
@@ -118,7 +121,29 @@ def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
         return ideal.model_copy(
             update={"name": f"mfu={mfu:g}", "pinned_mfu": mfu, "provenance": "compute pinned by the user"}
         )
-    return _resolve(_open(text), chip)
+    file = _open(text)
+    made = _resolve(file, chip)
+    if BOOK in (file.name, file.extends):
+        _check_links(made, chip)
+    return made
+
+
+def _check_links(made: Efficiency, chip: Chip) -> None:
+    """Raises InputError where a share of the vendors' links would be taken of links that are at that share already."""
+    profile, link = load_profile(BOOK), _link(chip)
+    of_profile = link.source == profile.source and not (
+        is_chip(chip.name) and link == _link(load_chip(chip.name))
+    )
+    if of_profile and made.scale_up < 1:
+        raise InputError(
+            f"efficiency {made.name} takes {made.scale_up:.0%} of the links that vendors list, and the links of profile "
+            f"{profile.name} ({link.text} of {chip.name}) are at that rate already; use --efficiency ideal with it"
+        )
+
+
+def _link(chip: Chip) -> RateFigure:
+    up = chip.scale_up
+    return up.per_link_one_way if isinstance(up, Torus) else up.per_chip_one_way
 
 
 def _read_mfu(text: str) -> float:

@@ -6,6 +6,7 @@ from meshwright.hardware.calibration import COMM_CLASSES, load_efficiency
 from meshwright.hardware.catalog import chips, efficiencies
 from meshwright.hardware.chip import load_chip
 from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
+from meshwright.hardware.profile import book_chip, with_figures
 
 SHARES = ("matmul", "attention", "hbm", "scale_up", "scale_out", "host_link", "expert_matmul")
 COSTS = ("matmul_m0", "matmul_n0", "elementwise", "launch_s")
@@ -98,9 +99,32 @@ def test_bad_mfu(text):
     )
 
 
+def test_the_book_takes_its_share_of_a_link_once():
+    """Its profile has links at the achievable rate, its calibration takes that share of the vendors' links."""
+    told = (
+        "efficiency book takes 90% of the links that vendors list, and the links of profile book (90 GB/s of v5p) are "
+        "at that rate already; use --efficiency ideal with it"
+    )
+    with pytest.raises(InputError) as caught:
+        load_efficiency("book", book_chip("v5p"))
+    assert str(caught.value) == told
+    for name in ("v4", "h100", "mi300x"):  # no share is taken of their links
+        assert load_efficiency("book", book_chip(name)).scale_up == 1.0
+    assert load_efficiency("ideal", book_chip("v5p")).scale_up == 1.0
+    assert load_efficiency("book", with_figures(book_chip("v5p"), link_bytes_per_s=1e11)).scale_up == 0.9
+
+
+def test_a_file_from_the_book_takes_its_share_once_too(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\nprovenance: me\nextends: book\n")
+    with pytest.raises(InputError, match="efficiency mine takes 90% of the links"):
+        load_efficiency(str(path), book_chip("v5p"))
+
+
 def test_unknown_profile():
     with pytest.raises(
-        UnknownNameError, match=r"unknown efficiency 'defualt'; did you mean default or ideal\?"
+        UnknownNameError,
+        match=r"unknown efficiency 'defualt'; did you mean default or ideal\? Known: book, default, ideal",
     ):
         load_efficiency("defualt", load_chip("h100"))
 
@@ -127,7 +151,7 @@ def test_a_user_file_may_start_from_a_shipped_one(tmp_path):
     [
         ("common: {matmul: 1.5}", "common.matmul"),
         ("common: {matmul: .nan}", "common.matmul"),
-        ("common: {matmull: 0.5}", "common.matmull"),
+        ("common: {matmull: 0.5}", "common: the key 'matmull' is not known; allowed: matmul, attention, "),
         ("common: {overlap: {tensor: 0.5}}", "overlap"),
         ("common: {matmul: 0.5}", "gives no attention, hbm, .* for h100; add it under common"),
         ("extends: nothing", "unknown efficiency 'nothing'"),
