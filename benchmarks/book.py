@@ -25,6 +25,7 @@ from book_answers import UnansweredError, Value, answer
 
 WORST_FIRST = ("wrong", "unanswered", "right", "asserted")
 EXACT = 5e-4
+OVER = "_over_measured"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def judge(case: Mapping[str, Any]) -> Iterator[Verdict]:
         wanted = expected.get("recomputed", expected.get("book"))
         measured = expected.get("measured")
         try:
-            got: Value | None = answer(case["topic"], quantity, expected.get("unit", ""), case["inputs"])
+            got: Value | None = _answer(case, quantity, expected.get("unit", ""))
             reason = ""
         except UnansweredError as why:
             got, reason = None, str(why)
@@ -59,6 +60,31 @@ def judge(case: Mapping[str, Any]) -> Iterator[Verdict]:
             right = _close(got, wanted, float(case.get("tolerance", 0.01)))
             exact = right and _close(got, wanted, EXACT)
             yield Verdict(case["id"], quantity, "right" if right else "wrong", wanted, got, exact)
+
+
+def _answer(case: Mapping[str, Any], quantity: str, unit: str) -> Value:
+    """What the adapters answer; `X_over_measured` is their time of X over the one time that the case has measured.
+
+    Errors: UnansweredError.
+    """
+    name = quantity.removesuffix(OVER)
+    if name == quantity:
+        return answer(case["topic"], quantity, unit, case["inputs"])
+    expected = case["expected"]
+    times = [e["measured"] for e in expected.values() if e.get("unit") == "s" and _numeric(e.get("measured"))]
+    if len(times) != 1 or not times[0] > 0:
+        raise UnansweredError(f"{quantity} needs one measured time, the case has {len(times)}")
+    reasons = []
+    for of in (f"t_{name}", name):
+        try:
+            got = answer(case["topic"], of, "s", case["inputs"])
+        except UnansweredError as why:
+            reasons.append(str(why))
+        else:
+            if _numeric(got):
+                return float(got) / float(times[0])
+            reasons.append(f"{of} is no number")
+    raise UnansweredError(reasons[0])
 
 
 def _numeric(value: object) -> bool:

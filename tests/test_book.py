@@ -55,6 +55,20 @@ def test_a_figure_that_is_off_is_wrong() -> None:
     assert asked > 600 and caught == asked
 
 
+def test_a_ratio_to_what_was_measured_is_of_the_case_s_own_time() -> None:
+    case = next(c for c in CASES if "roofline_over_measured" in c["expected"])
+    (ratio,) = (v for v in judge(case) if v.quantity == "roofline_over_measured")
+    (time,) = (v for v in judge(case) if v.quantity == "t_roofline")
+    assert ratio.verdict == "right" and ratio.got == time.got / case["expected"]["t_layer"]["measured"]
+    for times in ({}, {"t_a": {"measured": 1.0, "unit": "s"}, "t_b": {"measured": 2.0, "unit": "s"}}):
+        other = {**case, "expected": {"roofline_over_measured": case["expected"][ratio.quantity], **times}}
+        verdict = next(iter(judge(other)))
+        assert (verdict.verdict, verdict.reason) == (
+            "unanswered",
+            f"roofline_over_measured needs one measured time, the case has {len(times)}",
+        )
+
+
 @pytest.mark.parametrize(
     ("topic", "quantity", "unit", "inputs", "told"),
     [
