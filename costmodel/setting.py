@@ -7,10 +7,10 @@ from typing import Literal, get_args
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.framework import Framework, load_framework
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.workload import Training
+from meshwright.costmodel.workload import ComputeDtype, Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import UnknownNameError, WorkloadError
+from meshwright.hardware.errors import MissingFigureError, UnknownNameError, WorkloadError
 from meshwright.hardware.network import SCALE_UP_TIERS, Level, TorusAxis
 
 Overlap = Literal["full", "none", "calibrated"]
@@ -152,7 +152,16 @@ def setting(
         if word not in known:
             raise UnknownNameError(what, word, known)
     chip = cluster.chip
-    chip.peak_flop_per_s(training.compute_dtype)
+    if training.compute_dtype not in chip.peak:
+        takes = [dtype for dtype in get_args(ComputeDtype) if dtype in chip.peak]
+        raise MissingFigureError(
+            f"no source lists a {training.compute_dtype} peak for {chip.name}; "
+            + (
+                f"of what training takes it has {takes[0]}: use --dtype {takes[0]}"
+                if takes
+                else "use another chip"
+            )
+        )
     learned = [w.rows for w in model.embedding if w.name == "positions"]
     if learned and training.seq_len > (longest := model.max_seq_len or learned[0]):
         raise WorkloadError(

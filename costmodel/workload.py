@@ -19,6 +19,7 @@ ComputeDtype = Literal["bf16", "fp8"]
 OPTIMIZER_STATE_BYTES: dict[str, int] = {"adamw": 8, "adamw8bit": 2, "sgd": 4}
 
 _MAX_TOKENS = 2**40
+_MOST_TOLERANCE = 0.5
 _SUFFIX = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
@@ -57,7 +58,7 @@ class Training:
                 f"a batch of {self.global_batch_tokens} tokens is not a whole number of sequences of "
                 f"{self.seq_len}; the nearest {nearest} tokens"
             )
-        _share("batch tolerance", self.batch_tolerance, 0, 0.5, "0% to 50%")
+        _share("batch tolerance", self.batch_tolerance, 0, _MOST_TOLERANCE, "0% to 50%")
         _share("moe_imbalance", self.moe_imbalance, 1, 100, "fullest over mean")
         _one_of("optimizer", self.optimizer, tuple(OPTIMIZER_STATE_BYTES))
         _one_of("compute dtype", self.compute_dtype, ("bf16", "fp8"))
@@ -111,6 +112,10 @@ def parse_batch(text: str, seq_len: int) -> tuple[int, float]:
     if suffix == "seq":
         _whole("seq_len", seq_len, 2**24)
         number, suffix = number * seq_len, ""
+    if tolerance > _MOST_TOLERANCE:
+        raise WorkloadError(
+            f"batch {text!r}: a tolerance of {match[3]}% is outside 0% to {_MOST_TOLERANCE:.0%}; write one like 4Mi~5%"
+        )
     tokens = number * _SUFFIX[suffix]
     if tokens != int(tokens):
         raise WorkloadError(f"batch {text!r} is {tokens:g} tokens, not a whole number")

@@ -92,6 +92,10 @@ def parse_cluster(
     second, like '3 Gparam/s'; fabric: as after '@'; profile: whose figures chips and links have, like 'book'.
     Errors: ClusterError, UnknownNameError, UnitError; all say what to write instead.
     """
+    check_type("host_memory", host_memory, (str, type(None)), "a size such as '2 TB', or None", ClusterError)
+    check_type(
+        "cpu_update", cpu_update, (str, type(None)), "a rate such as '3 Gparam/s', or None", ClusterError
+    )
     asked = _read(text, fabric, profile)
     network = fabrics.load_fabric(
         asked.chip.scale_out.default_fabric if asked.fabric is None else asked.fabric
@@ -140,6 +144,8 @@ def _read(text: str, fabric: str | None, profile: str) -> _Asked:
     )
     match = _STRING.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if match is None:
+        if len(text) <= _LONGEST and _STRING.fullmatch(re.sub(r"\d{8,}", "9999999", text.strip())):
+            raise ClusterError(_too_large(text))
         raise ClusterError(f"cannot read cluster {text[:80]!r}; {_GRAMMAR}")
     named = match["fabric"]
     if named and fabric and named != fabric:
@@ -156,8 +162,12 @@ def _read(text: str, fabric: str | None, profile: str) -> _Asked:
     if 0 in dims or slices == 0:
         raise ClusterError(f"cluster {text[:80]!r} has a zero in it; every size is at least 1")
     if prod(dims) * (slices or 1) * chip.devices_per_chip > _MOST_DEVICES:
-        raise ClusterError(f"cluster {text[:80]!r} has more than {_MOST_DEVICES:,} devices; check the shape")
+        raise ClusterError(_too_large(text))
     return _Asked(chip, dims, slices, fabric)
+
+
+def _too_large(text: str) -> str:
+    return f"cluster {text[:80]!r} has more than {_MOST_DEVICES:,} devices; check the shape"
 
 
 def _read_cloud_name(name: str, profile: str) -> tuple[Chip, tuple[int, ...], str]:

@@ -100,9 +100,14 @@ def shape_of_cloud_size(chip: Chip, size: int) -> tuple[Shape, str]:
     if size not in table.shapes:
         below = max((s for s in table.shapes if s < size), default=None)
         above = min((s for s in table.shapes if s > size), default=None)
-        near = " and ".join(f"{chip.name}-{s} ({table.shapes[s]})" for s in (below, above) if s is not None)
+        found = [f"{chip.name}-{s} ({table.shapes[s]})" for s in (below, above) if s is not None]
+        near = (
+            f"the neighbours are {found[0]} and {found[1]}"
+            if len(found) > 1
+            else f"the nearest is {found[0]}"
+        )
         raise ClusterError(
-            f"no slice is called {name} (the number counts {table.name_counts}); the neighbours are {near}; "
+            f"no slice is called {name} (the number counts {table.name_counts}); {near}; "
             f"or write the shape in chips, like {chip.name}:{next(reversed(table.shapes.values()))}"
         )
     text = table.shapes[size]

@@ -73,7 +73,12 @@ def _read(words: list[str]) -> argparse.Namespace:
             commands.complain(complaint)
         if not name.startswith("-") and name not in subparsers.choices:
             raise UnknownNameError("command", name, subparsers.choices)
-    return parser.parse_args(_negative_values(words))
+    args, rest = parser.parse_known_args(_negative_values(words))
+    if rest:
+        raise InputError(
+            f"unrecognized arguments: {' '.join(rest)[:80]}; see meshwright {args.command} --help"
+        )
+    return args
 
 
 def _negative_values(words: list[str]) -> list[str]:
@@ -152,6 +157,10 @@ def _add_recommend(subparsers: Any) -> None:
 
 def _add_estimate(subparsers: Any) -> None:
     parser = arguments.command(subparsers, "estimate", commands.estimate, "the price of your own layout")
+    parser.epilog = (
+        "Exit code 0 says that the layout was priced, also where it does not fit the memory: the page then starts with "
+        "DOES NOT FIT, and the JSON has fits: false and short_bytes."
+    )
     _question(parser)
     parser.add_argument(
         "--layout",

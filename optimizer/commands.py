@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -183,7 +184,8 @@ def complain(error: object) -> None:
     """One line on stderr, whatever the message holds."""
     text = " ".join(str(error).split())
     encoding = sys.stderr.encoding or "ascii"
-    print(f"meshwright: {text}".encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    with suppress(OSError):  # a reader that has left, as with `2>&1 | head`, does not change the exit code
+        print(f"meshwright: {text}".encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
 
 
 def _print_json(data: dict[str, Any]) -> None:

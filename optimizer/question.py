@@ -125,6 +125,15 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
     longest = given.model.max_seq_len
     if longest is not None and given.training.seq_len > longest:
         out.append(f"seq_len {given.training.seq_len} is more than the {longest} the model was published for")
+    if given.training.moe_imbalance != 1 and not any(k.ffn.experts for k in given.model.kinds):
+        out.append(
+            f"moe_imbalance {given.training.moe_imbalance:g} changes nothing: {given.model.name} has no experts"
+        )
+    step, total = given.training.global_batch_tokens, given.training.total_tokens
+    if total is not None and total < step:
+        out.append(
+            f"the run of {total:,} tokens is less than one step of {step:,}; days and money are of that share of a step"
+        )
     full = max(stage_bytes) / given.capacity_bytes  # as the page shows it
     if _NEARLY_FULL < full <= 1:
         out.append(

@@ -27,16 +27,20 @@ def _device(chip: Chip) -> dict[str, Any]:
         "hbm_bytes_per_s": chip.hbm_bytes_per_s,
         "host_link_bytes_per_s": chip.host_link_bytes_per_s,
         "scale_out_bytes_per_s": chip.scale_out_bytes_per_s,
+        "power_w": None if chip.power is None else chip.power.si / chip.devices_per_chip,
     }
 
 
 def chips_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
     """One line per chip; with `sources` also where each figure comes from."""
     yield headline("Chips, per device (what a program sees); rates one way, peaks dense")
-    header = ("chip", "devices", "bf16", "fp8", "memory", "HBM", "scale-up", "scale-out", "price")
-    units = ("", "a chip", "TFLOP/s", "TFLOP/s", "GiB", "GB/s", "", "GB/s", "USD/chip-h")
-    yield table([units, *(_chip_row(load_chip(name)) for name in names)], "lrrrrrlrr", header=header)
-    yield faint("memory: usable where a source says, else nominal. price: on-demand list. -: no source.")
+    header = ("chip", "devices", "bf16", "fp8", "memory", "HBM", "scale-up", "scale-out", "power", "price")
+    units = ("", "a chip", "TFLOP/s", "TFLOP/s", "GiB", "GB/s", "", "GB/s", "W/chip", "USD/chip-h")
+    yield table([units, *(_chip_row(load_chip(name)) for name in names)], "lrrrrrlrrr", header=header)
+    yield faint(
+        "memory: usable where a source says, else nominal. scale-up: of a torus one link. power: what a chip may draw. "
+        "price: on-demand list. -: no source."
+    )
     if sources:
         for name in names:
             yield title(name, load_chip(name).title)
@@ -49,14 +53,15 @@ def chips_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
 def _chip_row(chip: Chip) -> tuple[str, ...]:
     up, out = chip.scale_up, chip.scale_out_bytes_per_s
     if isinstance(up, Torus):
-        links = f"{up.dims}D torus, {human_rate(up.per_link_one_way.si / chip.devices_per_chip)} a link"
+        links = f"{up.dims}D torus, {human_rate(up.per_link_one_way.si / chip.devices_per_chip)}"
     else:
         links = f"{up.domain.count} joined at {human_rate(up.per_chip_one_way.si / chip.devices_per_chip)}"
     price = chip.price_usd_per_hour
     return (
         chip.name, str(chip.devices_per_chip), _peak(chip, "bf16"), _peak(chip, "fp8"),
         f"{chip.memory_bytes / 2**30:.2f}", f"{chip.hbm_bytes_per_s / 1e9:,.0f}", links,
-        "-" if out is None else f"{out / 1e9:g}", "-" if price is None else f"{price:.2f}",
+        "-" if out is None else f"{out / 1e9:g}",
+        "-" if chip.power is None else f"{chip.power.si:g}", "-" if price is None else f"{price:.2f}",
     )  # fmt: skip
 
 

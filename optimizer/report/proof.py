@@ -9,6 +9,8 @@ from meshwright.optimizer.report.page import Block, alarm, faint, line, table, t
 
 # Refinements of the search in order, as the funnel names them.
 _LEVELS = ("degrees", "frames", "shapes", "choices", "rows", "splits", "plans", "solved")
+# Shown as +0.00%: no machine would tell the two apart.
+_TIE = 5e-5
 
 
 def next_best(plan: Plan) -> Iterator[Block]:
@@ -26,7 +28,7 @@ def next_best(plan: Plan) -> Iterator[Block]:
     devices = len({layout.devices for layout in layouts}) > 1
     rows = []
     for number, (layout, cells, value) in enumerate(zip(layouts, shown, values, strict=True)):
-        behind = "best" if number == 0 else f"+{value / nominal - 1:.2%}"
+        behind = "best" if number == 0 else _behind(value / nominal - 1)
         first = (str(number + 1), words.fixed(value, decimals), behind, near[number])
         rows.append((*first, *([str(layout.devices)] if devices else []), *(cells[c] for c in columns)))
     header = ("", "step, s", "", "in band", *(["devices"] if devices else []), *columns)
@@ -34,11 +36,17 @@ def next_best(plan: Plan) -> Iterator[Block]:
     yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
 
 
+def _behind(share: float) -> str:
+    return "a tie" if share < _TIE else f"+{share:.2%}"
+
+
 def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[Block]:
     """What the proof says, and how little that may mean on the machine."""
     yield title("Certificate", f"{proof.status} over the stated space {proof.space_hash}")
+    decimals = words.decimals_for(proof.value_s) + 3
+    value, bound = (words.fixed(s, decimals) for s in (proof.value_s, proof.bound_s))
     yield line(
-        f"value {proof.value_s:.7g} s; no plan of the space is modelled below {proof.bound_s:.7g} s "
+        f"value {value} s; no plan of the space is modelled below {bound} s "
         f"(gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e})"
     )
     inside = sum(r.in_band for r in runner_ups)

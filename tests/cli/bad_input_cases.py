@@ -1,53 +1,11 @@
-"""Command lines that are wrong, the files they name, and the one line that each must get."""
-
-import json
-
-from small_configs import TINY
-
-
-def config(**changes: object) -> bytes:
-    """The tiny model with some keys changed; None drops one."""
-    return json.dumps({k: v for k, v in {**TINY, **changes}.items() if v is not None}).encode()
-
-
-# Files a case may name; only those are written.
-FILES = {
-    "tiny.json": config(),
-    "broken.json": b'{"model_type": ',
-    "empty.json": b"",
-    "junk.json": b"\xff\xfe\x00junk" * 1_500_000,
-    "deep.json": b"[" * 100_000,
-    "latin.json": '{"model_type": "llam\xe4"}'.encode("latin-1"),
-    "list.json": b"[1, 2]",
-    "nan.json": config(hidden_size=float("nan")),
-    "infinite.json": config(model_type="mamba2", time_step_limit=[0, float("inf")]),
-    "twice.json": b'{"vocab_size": 1, "vocab_size": 2}',
-    "architecture.json": config(model_type="transmogrifier"),
-    "negative.json": config(hidden_size=-256),
-    "zero.json": config(num_hidden_layers=0),
-    "absurd.json": config(vocab_size=10**30),
-    "fraction.json": config(hidden_size=256.5),
-    "word.json": config(hidden_size="wide"),
-    "missing.json": config(vocab_size=None),
-    "heads.json": config(num_attention_heads=8, num_key_value_heads=3),
-    "plan.json": b'{"schema_version": 99}',
-    "half.yaml": b"schema_version: 1\ninputs: {}\n",
-    "latin.yaml": "name: \xe4\n".encode("latin-1"),
-    "empty.json.yaml": b"\n",
-    "list.yaml": b"[1, 2]\n",
-    "no.yaml": (
-        b"schema_version: 1\nstatus: INFEASIBLE\nreason: the device memory is too small for every layout.\n"
-    ),
-    "tabs.yaml": b"a:\n\t- b: [",
-    "deep.yaml": b"[" * 1_500,
-    "bad-rates.yaml": b"name: mine\nprovenance: me\ncommon: {matmul: 1.5}\n",
-}
+"""Command lines that are wrong, and the one line that each must get; the files that they name are in
+`bad_input_files`, layouts and plan files in `bad_input_layouts`.
+"""
 
 MODEL = "recommend {} --cluster h100:8x1 --batch 64Ki --seq 4096"
 CLUSTER = "recommend tiny.json --cluster {} --batch 64Ki --seq 4096"
 BATCH = "recommend tiny.json --cluster h100:8x1 --batch {} --seq 4096"
 MORE = "recommend tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096 {}"
-LAYOUT = "estimate tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096 --layout {}"
 
 # template, what goes in, text; a text that ends in ... is a beginning.
 CASES = [
@@ -110,6 +68,19 @@ CASES = [
     ),
     (CLUSTER, "h100:0x4", "cluster 'h100:0x4' has a zero in it; every size is at least 1"),
     (CLUSTER, "h100:8x-4", "cannot read cluster 'h100:8x-4'; write chip:shape[*slices][@fabric], like ..."),
+    (
+        CLUSTER,
+        "h100:8x99999999999999",
+        "cluster 'h100:8x99999999999999' has more than 4,194,304 devices; check the shape",
+    ),
+    (
+        CLUSTER,
+        "v5p-7",
+        (
+            "no slice is called v5p-7 (the number counts TensorCores); the nearest is v5p-8 (2x2x1); or write the shape "
+            "in chips, like v5p:16x20x28"
+        ),
+    ),
     (CLUSTER, "h100:8x9999999", "cluster 'h100:8x9999999' has more than 4,194,304 devices; check the shape"),
     (CLUSTER, "v5p:5x5x5", "v5p:5x5x5 does not exist: v5p slices are ..."),
     (CLUSTER, "h100:8*4", "'*slices' is for TPU slices; h100 takes domains: h100:8x4"),
@@ -177,7 +148,8 @@ CASES = [
         ),
     ),
     (BATCH, "1e400", "cannot read batch '1e400'; write tokens like 4Mi or 4194304, sequences like ..."),
-    (BATCH, "4Mi~90%", "batch tolerance 0.9 is outside 0 to 0.5 (0% to 50%)"),
+    (BATCH, "4Mi~90%", "batch '4Mi~90%': a tolerance of 90% is outside 0% to 50%; write one like 4Mi~5%"),
+    (BATCH, "1Mi~100%", "batch '1Mi~100%': a tolerance of 100% is outside 0% to 50%; write one like 4Mi~5%"),
     # options
     (MORE, "--seq 0", "--seq: '0' is not above zero; write a count like '4Mi', '15T' or a whole number"),
     (MORE, "--seq=-5", "--seq: '-5' is not above zero; write a count like '4Mi', '15T' or a whole number"),
@@ -230,7 +202,7 @@ CASES = [
     (
         MORE,
         "--efficiency list.yaml",
-        "list.yaml holds [1, 2] where a mapping with name, provenance is needed",
+        "list.yaml holds a list where a mapping with name, provenance is needed",
     ),
     (
         MORE,
@@ -239,22 +211,75 @@ CASES = [
     ),
     (
         MORE,
+        "--efficiency typed.yaml",
+        (
+            "typed.yaml: the key provenance is missing; the keys 'names' and 'provenanc' are not known; allowed: name, "
+            "provenance, extends, common, families, architectures, chips"
+        ),
+    ),
+    (
+        MORE,
+        "--efficiency secrets.yaml",
+        "secrets.yaml holds plain text where a mapping with name, provenance is needed",
+    ),
+    (
+        MORE,
+        "--efficiency bad-keys.yaml",
+        (
+            "bad-keys.yaml: common is 3; expected a mapping; families has the key 'gpu'; expected 'tpu', 'nvidia' or "
+            "'amd'"
+        ),
+    ),
+    (
+        MORE,
+        "--efficiency tabs.yaml",
+        (
+            r"tabs.yaml is not valid YAML, line 2, column 1: found character '\t' that cannot start any token; correct "
+            "it there"
+        ),
+    ),
+    (
+        CLUSTER,
+        "h100:8x8 --fabric fabric.yaml",
+        "fabric.yaml: the keys title, summary and families are missing",
+    ),
+    (MODEL, "no-type.json", "'no-type.json': the key model_type is missing; give one of llama, ..."),
+    (MODEL, "null-type.json", "'null-type.json': the key model_type is null; give one of llama, ..."),
+    (
+        MODEL,
+        "implied.json",
+        (
+            "'implied.json': the key model_type is missing; architectures says 'LlamaForCausalLM', so add "
+            '"model_type": "llama" if that is right'
+        ),
+    ),
+    (
+        MORE,
         "--efficiency bad-rates.yaml",
-        "bad-rates.yaml: common.matmul: Input should be less than or equal to 1",
+        "bad-rates.yaml: common.matmul is 1.5; expected less than or equal to 1",
     ),
     (MORE, "--overlap partial", "unknown overlap 'partial'; known: calibrated, full, none"),
     (MORE, "--comm-streams two", "unknown comm_streams 'two'; known: independent, shared"),
     (MORE, "--framework torch", "unknown framework 'torch'; known: jax, megatron"),
     (MORE, "--optimizer lion", "unknown optimizer 'lion'; known: adamw, adamw8bit, sgd"),
     (MORE, "--dtype int3", "unknown compute dtype 'int3'; known: bf16, fp8"),
-    (MORE, "--dtype fp8 --cluster a100:8x1", "no source lists a fp8 peak for a100; it has ..."),
+    (
+        MORE,
+        "--dtype fp8 --cluster a100:8x1",
+        "no source lists a fp8 peak for a100; of what training takes it has bf16: use --dtype bf16",
+    ),
+    (
+        MORE,
+        "--dtype fp8 --cluster v5e:2x4",
+        "no source lists a fp8 peak for v5e; of what training takes it has bf16: use --dtype bf16",
+    ),
     (MORE, "--moe-imbalance 0.5", "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
     (MORE, "--moe-imbalance nan", "--moe-imbalance: 'nan' is not a finite number"),
     (MORE, "--moe-imbalance 1e400", "--moe-imbalance: '1e400' is not a finite number"),
     (MORE, "--runner-ups=-1", "--runner-ups: '-1' is not a whole number from 0 to 100"),
     (MORE, "--work-limit 0", "--work-limit: '0' is not above zero"),
     (MORE, "--seed x", "--seed: 'x' is not a whole number from 0 to 2147483647"),
-    (MORE, "--frobnicate", "unrecognized arguments: --frobnicate; see meshwright --help"),
+    (MORE, "--frobnicate", "unrecognized arguments: --frobnicate; see meshwright recommend --help"),
     (MORE, "-o gone/plan.yaml", "cannot write gone/plan.yaml: no folder ..."),
     (MORE, "-o .", "cannot write .: it is a folder; name a file in it, like plan.yaml"),
     (
@@ -271,6 +296,18 @@ CASES = [
         "cannot read constraint 'tp<='; write name <= value, name == word or name in {1,2,4}",
     ),
     (MORE, "--constraint tp<=x", "constraint 'tp<=x': tp is a whole number of at most 9 digits, 'x' is not"),
+    (MORE, "--constraint TP<=4", "cannot read constraint 'TP<=4'; write tp<=4"),
+    (MORE, "--constraint tp=8", "cannot read constraint 'tp=8'; write tp==8"),
+    (
+        MORE,
+        "--constraint tp=<8,recompute==some",
+        "cannot read constraint 'tp=<8'; write tp<=8",
+    ),
+    (
+        MORE,
+        "--constraint recompute==some",
+        "unknown value of recompute 'some'; did you mean none? Known: attention, elementwise, full, mlp, none",
+    ),
     (MORE, "--constraint tpp<=8", "unknown constraint name 'tpp'; did you mean tp or ..."),
     (MORE, "--constraint offload==disk", "unknown value of offload 'disk'; known: activations, none, ..."),
     (
@@ -278,76 +315,9 @@ CASES = [
         "--constraint offload<none",
         "constraint 'offload<none': offload is a word; compare it with ==, != or in {..}",
     ),
-    # layouts
-    (LAYOUT, "tp", "cannot read 'tp' in the layout; write name=value, like tp=8,pp=4"),
-    (LAYOUT, "tq=2", "unknown layout key 'tq'; did you mean tp?"),
-    (LAYOUT, "tp=2,tp=4", "layout gives tp twice; give it once"),
-    (LAYOUT, "tp=0", "tp=0 is not a degree; give a whole number of 1 or more"),
-    (LAYOUT, "tp=-1", "tp=-1 is not a whole number; write tp=8"),
-    (LAYOUT, f"tp={10**30}", f"tp={10**30} has more than 9 digits; write tp=8"),
-    (LAYOUT, "tp=16", "the layout uses 16 devices, h100:8x1 has 8; lower a degree"),
-    (LAYOUT, "tp=3", "tp=3 does not divide the model's heads (8 heads, 4 kv heads); use a common divisor"),
-    (LAYOUT, "pp=8", "pp*vpp = 8*1 is more than the model's 4 layers; lower one"),
-    (LAYOUT, "pp=2,layers=1/2", "layers_per_stage sums to 3, the model has 4 layers"),
-    (
-        LAYOUT,
-        "dp=8,zero=1 --batch 4seq",
-        "a batch of 4 sequences is not a multiple of dp*micro_batch = 8*1; change one of them",
-    ),
-    (
-        LAYOUT,
-        "dp=8,zero=1,offload=activations",
-        (
-            "offload=activations needs the host's memory and h100:8x1 gives none (field host_memory_bytes); say it with "
-            "--host-memory 2TB, or use offload=none"
-        ),
-    ),
-    # files of plans
-    (
-        "compare {} tiny.json",
-        "gone.yaml",
-        (
-            "cannot read gone.yaml: No such file or directory; give the path of a file that `meshwright recommend -o` "
-            "or `estimate -o` wrote"
-        ),
-    ),
-    (
-        "compare {} tiny.json",
-        "folder.yaml",
-        "cannot read folder.yaml: it is a folder; give the path of a file that ...",
-    ),
-    ("compare {} tiny.json", "empty.json", "empty.json is empty; give the path of a file that ..."),
-    ("compare {} tiny.json", "", "the name of a file is empty; give one like plan.yaml"),
-    (
-        "compare {} tiny.json",
-        "no.yaml",
-        "no.yaml holds no plan but INFEASIBLE: the device memory is too small for every layout.",
-    ),
-    (
-        "compare {} tiny.json",
-        "tiny.json",
-        "tiny.json is not a plan file; give a file that `meshwright recommend -o` or `estimate -o` wrote",
-    ),
-    (
-        "compare {} tiny.json",
-        "plan.json",
-        "plan has schema_version 99, this program reads 1; write it again",
-    ),
-    ("compare {} tiny.json", "half.yaml", "plan does not read (KeyError: 'idle'); write it again"),
-    ("compare {} tiny.json", "latin.yaml", "latin.yaml is not UTF-8 text (byte 6); save it as UTF-8"),
-    ("compare {} tiny.json", "tabs.yaml", "cannot read tabs.yaml: while scanning ..."),
-    (
-        "compare {} tiny.json",
-        "deep.yaml",
-        "cannot read deep.yaml: it is nested too deeply; give a file that ...",
-    ),
-    (
-        "compare {} tiny.json",
-        "junk.json",
-        "junk.json is larger than 4,194,304 bytes; give the path of a file that ...",
-    ),
     # commands
     ("{}", "recomend", "unknown command 'recomend'; did you mean recommend or decode or compare?"),
+    ("clusters {}", "foo", "unrecognized arguments: foo; see meshwright clusters --help"),
     ("chips {}", "h1000", "unknown chip 'h1000'; did you mean h100 or ..."),
     ("models {}", "qwen2.5-77b", "unknown model 'qwen2.5-77b'; did you mean qwen2.5-7b or ..."),
     ("models {}", "gone.json", "no file or folder 'gone.json'; give the path of a config.json"),

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import bad_input_cases
+import bad_input_layouts
 import pytest
-from bad_input_cases import CASES, FILES
+from bad_input_files import FILES
 
 from meshwright.optimizer.asks import COMMANDS
 from meshwright.optimizer.cli import main
+
+CASES = [*bad_input_cases.CASES, *bad_input_layouts.CASES]
 
 
 def test_there_are_enough_cases() -> None:

@@ -60,6 +60,16 @@ DOORS: list[tuple[str, Callable[[], Any], str]] = [
     ("parse_layout", lambda: mw.parse_layout(None), "layout is None; give a string such as 'tp=8,pp=4'"),
     ("parse_cluster", lambda: mw.parse_cluster(b"h100:8x1"), "cluster is b'h100:8x1'; give a string such as"),
     (
+        "host_memory",
+        lambda: mw.parse_cluster("h100:8x1", host_memory=2e12),
+        "host_memory is 2000000000000.0; give a size such as '2 TB', or None",
+    ),
+    (
+        "cpu_update",
+        lambda: mw.parse_cluster("h100:8x1", cpu_update=1e9),
+        "cpu_update is 1000000000.0; give a rate such as '3 Gparam/s', or None",
+    ),
+    (
         "load_model",
         lambda: mw.load_model(None),
         "model is None; give a built-in name, the path of a config.json or its folder, or its content as a dict",
@@ -85,7 +95,7 @@ DOORS: list[tuple[str, Callable[[], Any], str]] = [
     (
         "no policy",
         lambda: mw.Layout(policies=()),
-        "recompute=None is not one of none, elementwise, attention, mlp, full",
+        "policies is (); give a tuple with one policy, such as ('full',), or one per layer kind",
     ),
     (
         "layers",
