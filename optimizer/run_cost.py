@@ -4,8 +4,8 @@ from math import ceil
 from typing import Any
 
 from meshwright.costmodel.estimate import StepEstimate, digits
+from meshwright.costmodel.limits.run_time import DAY_S, chip_hours
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.train_time import DAY_S, chip_hours
 
 
 def run_of(given: Setting, priced: StepEstimate) -> dict[str, Any] | None:

@@ -87,8 +87,8 @@ def test_a_ratio_to_what_was_measured_is_of_the_case_s_own_time() -> None:
             "quantity 't_math' in 'ms' is not known",
         ),
         ("cooking", "t_math", "s", {}, "topic 'cooking' is not known"),
-        ("roofline", "t_math", "s", {"chip": "h100"}, ""),
-        ("roofline", "t_math", "s", {"flops": "many", "chip": "h100"}, ""),
+        ("roofline", "t_math", "s", {"chip": "h100"}, "no adapter|missing|not"),
+        ("roofline", "t_math", "s", {"flops": "many", "chip": "h100"}, "not a number|many"),
     ],
 )
 def test_what_is_not_known_is_unanswered(

@@ -8,18 +8,18 @@ from math import prod
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.mesh import Mesh
+from meshwright.costmodel.exchange.span import group_of
 from meshwright.costmodel.operators import TRAIN, product_flops
-from meshwright.costmodel.roofline import seconds_at
-from meshwright.costmodel.sharding_asked import Asked, Machine, local_product
-from meshwright.costmodel.sharding_parse import (
+from meshwright.costmodel.roofline.intensity import seconds_at
+from meshwright.costmodel.sharding.asked import Asked, Machine, local_product
+from meshwright.costmodel.sharding.mesh import Mesh
+from meshwright.costmodel.sharding.parse import (
     Contraction,
     Sharded,
     check_divides,
     parse_array,
     parse_statements,
 )
-from meshwright.costmodel.span import group_of
 from meshwright.hardware.network import TorusAxis
 
 SPEC = r"\([^()]*\)|[\w']+"  # parts of P('X', None) and P(('X', 'Y'), None)

@@ -13,7 +13,7 @@ from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import chip_of, flag, whole
 from meshwright.costmodel.collectives import Network, duration
 from meshwright.costmodel.layer import BACKWARD_CROSSINGS
-from meshwright.costmodel.limits import (
+from meshwright.costmodel.limits.thresholds import (
     Work,
     best_tensor_ways,
     block_work,
@@ -29,7 +29,7 @@ from meshwright.costmodel.limits import (
     torus_network,
 )
 from meshwright.costmodel.operators import BACKWARD, BF16
-from meshwright.costmodel.roofline import critical_intensity
+from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.hardware.chip import Torus
 
 TOPIC = "training-bound"

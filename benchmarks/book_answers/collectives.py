@@ -13,12 +13,12 @@ from math import prod
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.roofline import chip_of, number
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.communication import collective
-from meshwright.costmodel.measured import measured_overlap
+from meshwright.costmodel.exchange.collective import collective
+from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.exchange.transfer import Device, point_to_point, pull
 from meshwright.costmodel.placement import Group
-from meshwright.costmodel.sharding_parse import Sharded, parse_array
-from meshwright.costmodel.span import group_of
-from meshwright.costmodel.transfer import Device, point_to_point, pull
+from meshwright.costmodel.sharding.measured import measured_overlap
+from meshwright.costmodel.sharding.parse import Sharded, parse_array
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import Torus
 from meshwright.hardware.errors import MeshwrightError

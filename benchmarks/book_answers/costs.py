@@ -2,7 +2,7 @@
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import chip_of
-from meshwright.costmodel import train_time as run
+from meshwright.costmodel.limits import run_time as run
 
 TOPIC = "cost"
 

@@ -6,7 +6,8 @@ from book_answers import Given, UnansweredError, Value, answers
 from book_answers.bounds import BACK, TOPIC, flop_per_s, fsdp, layer, mixed, only_alpha, register
 from book_answers.counts import chip_of, whole
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.limits import (
+from meshwright.costmodel.exchange.operations import in_switches
+from meshwright.costmodel.limits.thresholds import (
     block_work,
     data_tokens,
     exact_tensor_ways,
@@ -16,7 +17,6 @@ from meshwright.costmodel.limits import (
     switched_network,
     tensor_ways,
 )
-from meshwright.costmodel.operations import in_switches
 from meshwright.costmodel.placement import Group
 from meshwright.hardware.chip import Switch
 

@@ -6,12 +6,12 @@ from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
 from book_answers.roofline import chip_of, number
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.communication import collective
-from meshwright.costmodel.mesh import Mesh
-from meshwright.costmodel.operations import Routing, switch_traffic, tree_bandwidth, tree_seconds
-from meshwright.costmodel.sharding_asked import Asked, Machine
-from meshwright.costmodel.sharding_parse import parse_array
-from meshwright.costmodel.span import group_of
+from meshwright.costmodel.exchange.collective import collective
+from meshwright.costmodel.exchange.operations import Routing, switch_traffic, tree_bandwidth, tree_seconds
+from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.sharding.asked import Asked, Machine
+from meshwright.costmodel.sharding.mesh import Mesh
+from meshwright.costmodel.sharding.parse import parse_array
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Switch
 from meshwright.hardware.network import SwitchTier, TorusAxis

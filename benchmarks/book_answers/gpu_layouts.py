@@ -11,9 +11,9 @@ from book_answers import Given, UnansweredError, Value, answers
 from book_answers.bounds import peak
 from book_answers.gpu_bounds import GPUS_PER_NODE, nodes_of
 from book_answers.layouts import TOPIC, batch, chips
-from meshwright.costmodel.counts import utilisation
+from meshwright.costmodel.counting.counts import utilisation
 from meshwright.costmodel.layout import parse_layout
-from meshwright.costmodel.limits import block_work, data_tokens, gather_s_per_byte
+from meshwright.costmodel.limits.thresholds import block_work, data_tokens, gather_s_per_byte
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.workload import Training
 from meshwright.optimizer.question import price, resolve

@@ -19,8 +19,8 @@ from book_answers.bounds import (
     tp_limit,
 )
 from book_answers.counts import flag
-from meshwright.costmodel import train_time as run
-from meshwright.costmodel.limits import best_tensor_ways, nearest_powers
+from meshwright.costmodel.limits import run_time as run
+from meshwright.costmodel.limits.thresholds import best_tensor_ways, nearest_powers
 
 TOPIC = "training-layout"
 SEQ_LEN = 4096  # of the LLaMA models that the chapters train

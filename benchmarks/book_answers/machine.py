@@ -5,8 +5,8 @@ from math import prod
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.roofline import chip_of, compute_rate, number
-from meshwright.costmodel.inventory import pod
-from meshwright.costmodel.operands import parse_operand
+from meshwright.costmodel.roofline.inventory import pod
+from meshwright.costmodel.roofline.operands import parse_operand
 from meshwright.costmodel.working import Working
 from meshwright.hardware import onchip
 from meshwright.hardware.errors import ClusterError

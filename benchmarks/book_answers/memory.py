@@ -4,19 +4,19 @@ from math import ceil, floor
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import element_bytes, hbm_bytes, of_book, whole
-from meshwright.costmodel import counts
-from meshwright.costmodel.activations import (
+from meshwright.costmodel.counting import counts
+from meshwright.costmodel.counting.activations import (
     BOOK_POLICIES,
     BOOK_WIDTHS,
     checkpoint_bytes,
     saved_by,
     training_ratio,
 )
+from meshwright.costmodel.counting.kvcache import cache_bytes, without
 from meshwright.costmodel.framework import load_framework
-from meshwright.costmodel.kvcache import cache_bytes, without
 from meshwright.costmodel.model import ModelSpec, Shard, Weight
-from meshwright.costmodel.serving import Served, Server, chips_for, most_sequences
-from meshwright.costmodel.sharding_parse import parse_array
+from meshwright.costmodel.serving.server import Served, Server, chips_for, most_sequences
+from meshwright.costmodel.sharding.parse import parse_array
 from meshwright.costmodel.textbook import textbook_model
 
 GPUS_PER_NODE = 8

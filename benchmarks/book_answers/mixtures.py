@@ -7,11 +7,11 @@ import numpy as np
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import chip_of, hbm_bytes, met_params, model_of, of_book, whole, word
 from book_answers.memory import memory_of, state
-from meshwright.costmodel import counts
-from meshwright.costmodel.limits import block_work, expert_width_needed, switched_network
-from meshwright.costmodel.operands import parse_dtype
-from meshwright.costmodel.roofline import critical_batch, critical_intensity
-from meshwright.costmodel.serving import chips_for, chips_of, smallest_slice
+from meshwright.costmodel.counting import counts
+from meshwright.costmodel.limits.thresholds import block_work, expert_width_needed, switched_network
+from meshwright.costmodel.roofline.intensity import critical_batch, critical_intensity
+from meshwright.costmodel.roofline.operands import parse_dtype
+from meshwright.costmodel.serving.server import chips_for, chips_of, smallest_slice
 from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.profile import book_chip
 

@@ -7,8 +7,8 @@ from book_answers.counts import whole
 from book_answers.gpu_bounds import GPUS_PER_NODE
 from book_answers.gpu_bounds import nodes_of as two_nodes
 from book_answers.roofline import number
-from meshwright.costmodel.bubble import hops, schedule
-from meshwright.costmodel.limits import block_work, data_tokens, gather_s_per_byte
+from meshwright.costmodel.exchange.bubble import hops, schedule
+from meshwright.costmodel.limits.thresholds import block_work, data_tokens, gather_s_per_byte
 from meshwright.costmodel.working import Working
 
 TOPIC = "pipeline"

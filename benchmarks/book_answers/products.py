@@ -7,16 +7,21 @@ from typing import Any
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.arrays import local_dims
 from book_answers.roofline import chip_of, compute_rate, dtypes, memory_rate, number
-from meshwright.costmodel.matmul import matmul
-from meshwright.costmodel.operands import (
+from meshwright.costmodel.roofline.intensity import (
+    critical_intensity,
+    product_intensity,
+    seconds_at,
+    tiled_intensity,
+)
+from meshwright.costmodel.roofline.matmul import matmul
+from meshwright.costmodel.roofline.operands import (
     Product,
     parse_dtype,
     parse_operand,
     parse_product,
     unsharded_columns,
 )
-from meshwright.costmodel.roofline import critical_intensity, product_intensity, seconds_at, tiled_intensity
-from meshwright.costmodel.split_matmul import split_matmul
+from meshwright.costmodel.roofline.split_matmul import split_matmul
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES
 

@@ -8,12 +8,9 @@ from math import inf
 from typing import Any
 
 from book_answers import Given, UnansweredError, Value, answers
-from meshwright.costmodel.attention import attention_intensity, critical_length, intensity_limit
-from meshwright.costmodel.ceilings import source_rate
-from meshwright.costmodel.inventory import pod, rate_ratio, ratios
-from meshwright.costmodel.matmul import matmul
-from meshwright.costmodel.operands import parse_dtype
-from meshwright.costmodel.roofline import (
+from meshwright.costmodel.roofline.attention import attention_intensity, critical_length, intensity_limit
+from meshwright.costmodel.roofline.ceilings import source_rate
+from meshwright.costmodel.roofline.intensity import (
     critical_batch,
     critical_intensity,
     dot_product,
@@ -23,6 +20,9 @@ from meshwright.costmodel.roofline import (
     overlap,
     seconds_at,
 )
+from meshwright.costmodel.roofline.inventory import pod, rate_ratio, ratios
+from meshwright.costmodel.roofline.matmul import matmul
+from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.errors import MeshwrightError

@@ -10,16 +10,16 @@ from math import prod
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
-from meshwright.costmodel import disaggregation as pools
-from meshwright.costmodel import serving
-from meshwright.costmodel.decode_answer import decode
-from meshwright.costmodel.kvcache import cache_bytes
+from meshwright.costmodel.counting.kvcache import cache_bytes
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operands import parse_dtype
 from meshwright.costmodel.operators import product_flops
-from meshwright.costmodel.prefill_answer import prefill
 from meshwright.costmodel.readers import load_model
-from meshwright.costmodel.serving import Served, Server
+from meshwright.costmodel.roofline.operands import parse_dtype
+from meshwright.costmodel.serving import disaggregation as pools
+from meshwright.costmodel.serving import server as serving
+from meshwright.costmodel.serving.decode import decode
+from meshwright.costmodel.serving.prefill import prefill
+from meshwright.costmodel.serving.server import Served, Server
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip

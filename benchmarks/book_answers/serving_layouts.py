@@ -17,14 +17,14 @@ from book_answers.serving import (
     token_bytes,
     weights_of,
 )
-from meshwright.costmodel import serving
 from meshwright.costmodel.collectives import Network, all_to_all_loads, duration
-from meshwright.costmodel.limits import gather_s_per_byte, reduce_s_per_byte, torus_network
+from meshwright.costmodel.limits.thresholds import gather_s_per_byte, reduce_s_per_byte, torus_network
 from meshwright.costmodel.operators import product_bytes
-from meshwright.costmodel.roofline import critical_intensity
-from meshwright.costmodel.serving import Served, Server
-from meshwright.costmodel.serving_layout import CachePlacement, TwoD, place_cache, queries_bytes, two_d
-from meshwright.costmodel.serving_layout_answer import matrix_steps, useful_ways
+from meshwright.costmodel.roofline.intensity import critical_intensity
+from meshwright.costmodel.serving import server as serving
+from meshwright.costmodel.serving.layout import CachePlacement, TwoD, place_cache, queries_bytes, two_d
+from meshwright.costmodel.serving.layout_answer import matrix_steps, useful_ways
+from meshwright.costmodel.serving.server import Served, Server
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import Torus

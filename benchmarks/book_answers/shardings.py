@@ -7,13 +7,13 @@ from book_answers.collectives import link_of, torus
 from book_answers.counts import whole
 from book_answers.roofline import compute_rate, memory_rate
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.mesh import Mesh
-from meshwright.costmodel.roofline import seconds_at
-from meshwright.costmodel.sharding_asked import Asked, Machine
-from meshwright.costmodel.sharding_parse import Contraction, parse_statements
-from meshwright.costmodel.sharding_search import Way, best_ways
-from meshwright.costmodel.sharding_words import choice
-from meshwright.costmodel.span import group_of
+from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.roofline.intensity import seconds_at
+from meshwright.costmodel.sharding.asked import Asked, Machine
+from meshwright.costmodel.sharding.mesh import Mesh
+from meshwright.costmodel.sharding.parse import Contraction, parse_statements
+from meshwright.costmodel.sharding.search import Way, best_ways
+from meshwright.costmodel.sharding.words import choice
 from meshwright.hardware.network import TorusAxis
 
 TOPIC = "matmul"

@@ -7,7 +7,7 @@ from typing import Any
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
 from book_answers.gpu_collectives import H100, TOPIC, egress, node_egress, node_size
-from meshwright.costmodel.roofline import critical_intensity
+from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.hardware.fattree import collective_bytes_per_s, fat_tree, switches_bytes_per_s
 from meshwright.hardware.inventory import host_rate, tier_bisection
 

@@ -7,7 +7,7 @@ from meshwright.optimizer import arguments
 
 if TYPE_CHECKING:
     from meshwright.costmodel.collectives import Network
-    from meshwright.costmodel.operations import Routing
+    from meshwright.costmodel.exchange.operations import Routing
     from meshwright.hardware.cluster import Cluster
 
 
@@ -68,8 +68,8 @@ def network(args: argparse.Namespace) -> "tuple[Cluster, Network]":
 
 
 def run(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.communication import collective
-    from meshwright.costmodel.span import check_apart, first_devices, parse_span, whole
+    from meshwright.costmodel.exchange.collective import collective
+    from meshwright.costmodel.exchange.span import check_apart, first_devices, parse_span, whole
     from meshwright.hardware.errors import InputError
     from meshwright.optimizer.asks.answer import give
 
@@ -103,14 +103,14 @@ def run(args: argparse.Namespace) -> int:
 
 def size_of(text: str) -> float:
     """Bytes of '1GiB', or of an array like 'bf16[1024,8192]'."""
-    from meshwright.costmodel.sharding_parse import parse_array
+    from meshwright.costmodel.sharding.parse import parse_array
     from meshwright.hardware.units import parse_bytes
 
     return parse_array(text).bytes if "[" in text else float(parse_bytes(text))
 
 
 def _routing(args: argparse.Namespace) -> "Routing | None":
-    from meshwright.costmodel.operations import Routing
+    from meshwright.costmodel.exchange.operations import Routing
 
     if args.top_k is None and args.fraction is None and args.experts is None:
         return None

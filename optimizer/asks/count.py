@@ -104,20 +104,20 @@ def _refuse_what_is_not_read(args: argparse.Namespace) -> None:
 
 
 def _parts(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_answers import count_parts
+    from meshwright.costmodel.counting.parts import count_parts
 
     return count_parts(model, args.seq or SEQ, args.tokens)
 
 
 def _kv(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_answers import count_cache
+    from meshwright.costmodel.counting.parts import count_cache
 
     seq = args.seq or SEQ
     return count_cache(model, seq, _tokens(args, seq) // seq, args.dtype or "bf16")
 
 
 def _activations(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_answers import count_activations
+    from meshwright.costmodel.counting.parts import count_activations
     from meshwright.costmodel.framework import load_framework
 
     seq = args.seq or SEQ
@@ -125,7 +125,7 @@ def _activations(args: argparse.Namespace, model: "ModelSpec") -> "Working":
 
 
 def _state(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_on_chip import count_state
+    from meshwright.costmodel.counting.on_chip import count_state
     from meshwright.costmodel.framework import load_framework
 
     framework = load_framework(args.framework or "jax")
@@ -134,13 +134,13 @@ def _state(args: argparse.Namespace, model: "ModelSpec") -> "Working":
 
 
 def _critical_batch(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_on_chip import count_batch
+    from meshwright.costmodel.counting.on_chip import count_batch
 
     return count_batch(model, _chip(args), args.weights or "bf16", args.dtype or "bf16")
 
 
 def _mfu(args: argparse.Namespace, model: "ModelSpec") -> "Working":
-    from meshwright.costmodel.count_on_chip import count_utilisation
+    from meshwright.costmodel.counting.on_chip import count_utilisation
 
     if args.tokens is None or args.chip_hours is None:
         raise InputError(

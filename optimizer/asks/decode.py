@@ -9,7 +9,7 @@ from meshwright.optimizer.asks.answer import give
 from meshwright.optimizer.asks.count import add_model, read_model
 
 if TYPE_CHECKING:
-    from meshwright.costmodel.service import Service
+    from meshwright.costmodel.serving.service import Service
     from meshwright.costmodel.working import Working
 
 # Options that only some questions read; any other is refused, so that none is passed in vain.
@@ -118,7 +118,7 @@ def _refuse_what_is_not_read(args: argparse.Namespace) -> None:
 
 def read_service(args: argparse.Namespace, context: int | None) -> "Service":
     """The model, the cluster and the dtypes that the options name."""
-    from meshwright.costmodel.service import Service
+    from meshwright.costmodel.serving.service import Service
     from meshwright.hardware.cluster import parse_cluster
 
     if context is None:
@@ -129,18 +129,18 @@ def read_service(args: argparse.Namespace, context: int | None) -> "Service":
 
 def _model(args: argparse.Namespace, service: "Service", batch: int) -> "Working":
     if args.asked == "sweep":
-        from meshwright.costmodel.decode_tables import sweep
+        from meshwright.costmodel.serving.tables import sweep
 
         return sweep(service, batch, args.limit)
     if args.asked == "slices":
-        from meshwright.costmodel.decode_tables import slices
+        from meshwright.costmodel.serving.tables import slices
 
         return slices(service, args.decode_tokens, args.limit)
     if args.asked == "sharding":
-        from meshwright.costmodel.serving_layout_answer import sharding
+        from meshwright.costmodel.serving.layout_answer import sharding
 
         return sharding(service, batch)
-    from meshwright.costmodel.decode_answer import decode_model
+    from meshwright.costmodel.serving.decode import decode_model
 
     return decode_model(service, batch, decode_tokens=args.decode_tokens, prompt_tokens=args.prompt_tokens)
 
@@ -148,9 +148,9 @@ def _model(args: argparse.Namespace, service: "Service", batch: int) -> "Working
 def _numbers(args: argparse.Namespace, batch: int) -> "Working":
     from dataclasses import replace
 
-    from meshwright.costmodel.decode_answer import decode
-    from meshwright.costmodel.operands import parse_dtype
-    from meshwright.costmodel.serving import Served, Server
+    from meshwright.costmodel.roofline.operands import parse_dtype
+    from meshwright.costmodel.serving.decode import decode
+    from meshwright.costmodel.serving.server import Served, Server
     from meshwright.hardware.chip import ELEMENT_BYTES
     from meshwright.hardware.cluster import parse_cluster
     from meshwright.hardware.units import human_count

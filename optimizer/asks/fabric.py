@@ -22,7 +22,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.fabric_tree import fabric_tree
+    from meshwright.costmodel.exchange.fabric_tree import fabric_tree
     from meshwright.hardware.cluster import parse_cluster
     from meshwright.optimizer.asks.answer import give
 

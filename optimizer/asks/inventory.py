@@ -22,7 +22,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer and print."""
-    from meshwright.costmodel.inventory import inventory
+    from meshwright.costmodel.roofline.inventory import inventory
     from meshwright.hardware.cluster import parse_cluster
 
     return give(args, inventory(parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)))

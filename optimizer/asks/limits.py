@@ -10,8 +10,8 @@ from meshwright.optimizer.asks.collective import machine
 from meshwright.optimizer.asks.count import SEQ, add_model, read_model
 
 if TYPE_CHECKING:
+    from meshwright.costmodel.limits.strong_scaling import Curve
     from meshwright.costmodel.setting import Setting
-    from meshwright.costmodel.strong_scaling import Curve
 
 
 def add(subparsers: Any) -> None:
@@ -41,7 +41,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer and print."""
-    from meshwright.costmodel.limits_answer import limits, scaling
+    from meshwright.costmodel.limits.answer import limits, scaling
 
     drawn = args.curve or args.plot is not None
     if drawn and args.batch is None:
@@ -73,7 +73,7 @@ def _setting(args: argparse.Namespace) -> "Setting":
 
 
 def _draw(name: str, given: "Setting") -> None:
-    from meshwright.costmodel.limits_answer import scaling
+    from meshwright.costmodel.limits.answer import scaling
     from meshwright.optimizer.report import plot
 
     path = plot.plot_path(name)

@@ -40,7 +40,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.bubble import hops, schedule
+    from meshwright.costmodel.exchange.bubble import hops, schedule
     from meshwright.hardware.errors import InputError
     from meshwright.hardware.units import parse_bytes_per_s
     from meshwright.optimizer.asks.answer import give

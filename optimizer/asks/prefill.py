@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Answer and print."""
     from dataclasses import replace
 
-    from meshwright.costmodel.prefill_answer import prefill_model
+    from meshwright.costmodel.serving.prefill import prefill_model
     from meshwright.hardware.cluster import parse_cluster
 
     if (args.batch is None) != (args.decode_tokens is None):

@@ -108,8 +108,8 @@ def _ends(parser: argparse.ArgumentParser) -> None:
 
 def run_matmul(args: argparse.Namespace) -> int:
     """A product."""
-    from meshwright.costmodel.matmul import ROWS, matmul
-    from meshwright.costmodel.operands import parse_sizes
+    from meshwright.costmodel.roofline.matmul import ROWS, matmul
+    from meshwright.costmodel.roofline.operands import parse_sizes
 
     sizes = None if args.sizes is None else parse_sizes(args.sizes)
     if args.split is not None:
@@ -129,7 +129,7 @@ def run_matmul(args: argparse.Namespace) -> int:
 
 
 def _split(args: argparse.Namespace, sizes: dict[str, int] | None) -> int:
-    from meshwright.costmodel.split_matmul import split_matmul
+    from meshwright.costmodel.roofline.split_matmul import split_matmul
 
     unread = {
         "--weights": args.weights, "--compute": args.compute, "--tile": args.tile, "--plot": args.plot,
@@ -146,7 +146,7 @@ def _split(args: argparse.Namespace, sizes: dict[str, int] | None) -> int:
 
 def run_attention(args: argparse.Namespace) -> int:
     """An attention kernel."""
-    from meshwright.costmodel.attention import attention
+    from meshwright.costmodel.roofline.attention import attention
 
     working = attention(
         _chip(args), queries=args.queries, keys=args.keys, heads=args.heads, kv_heads=args.kv_heads,
@@ -160,8 +160,8 @@ def run_attention(args: argparse.Namespace) -> int:
 
 def run_op(args: argparse.Namespace) -> int:
     """Any operation."""
-    from meshwright.costmodel.operands import Work
-    from meshwright.costmodel.roofline import dot_product, elementwise, operator
+    from meshwright.costmodel.roofline.intensity import dot_product, elementwise, operator
+    from meshwright.costmodel.roofline.operands import Work
 
     by_count = args.flops is not None and args.bytes is not None
     if [by_count or None, args.dot, args.add].count(None) != 2 or (args.flops is None) != (
@@ -202,7 +202,7 @@ def _tile(text: str | None) -> tuple[int, int] | None:
 
 def _draw(text: str, working: "Working") -> None:
     """FLOP/s over intensity with the operation on it; of a product with open rows, over rows."""
-    from meshwright.costmodel.roofline import attainable
+    from meshwright.costmodel.roofline.intensity import attainable
     from meshwright.optimizer.report.plot import Curve, draw, plot_path
 
     path = plot_path(text)

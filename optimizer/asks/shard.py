@@ -45,10 +45,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.mesh import parse_mesh
-    from meshwright.costmodel.operands import parse_dtype
-    from meshwright.costmodel.sharding import shard
-    from meshwright.costmodel.sharding_asked import Machine
+    from meshwright.costmodel.roofline.operands import parse_dtype
+    from meshwright.costmodel.sharding.asked import Machine
+    from meshwright.costmodel.sharding.mesh import parse_mesh
+    from meshwright.costmodel.sharding.product import shard
     from meshwright.hardware.calibration import load_efficiency
     from meshwright.hardware.chip import ELEMENT_BYTES
     from meshwright.hardware.errors import UnknownNameError

@@ -9,8 +9,8 @@ from meshwright.optimizer.asks.answer import give
 from meshwright.optimizer.asks.count import SEQ, add_model, read_model
 
 if TYPE_CHECKING:
+    from meshwright.costmodel.limits.run_answer import Speed
     from meshwright.costmodel.model import ModelSpec
-    from meshwright.costmodel.train_answer import Speed
     from meshwright.hardware.cluster import Cluster
 
 
@@ -85,8 +85,8 @@ def _watts(text: str) -> Any:
 
 def run(args: argparse.Namespace) -> int:
     """Answer and print."""
-    from meshwright.costmodel.train_answer import compare_runs, train_time
-    from meshwright.costmodel.train_time import Failures
+    from meshwright.costmodel.limits.run_answer import compare_runs, train_time
+    from meshwright.costmodel.limits.run_time import Failures
     from meshwright.hardware.cluster import parse_cluster
 
     if (args.mtbf is None) != (args.checkpoint is None):
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _speed(args: argparse.Namespace, model: "ModelSpec", cluster: "Cluster") -> "Speed":
     """From the MFU that was given, else from the best plan for the batch."""
-    from meshwright.costmodel.train_answer import Speed
+    from meshwright.costmodel.limits.run_answer import Speed
     from meshwright.costmodel.workload import Training, parse_batch
     from meshwright.optimizer.recommend import recommend
 

@@ -33,7 +33,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from meshwright.costmodel.transfer import Device, point_to_point, pull
+    from meshwright.costmodel.exchange.transfer import Device, point_to_point, pull
     from meshwright.hardware.calibration import load_efficiency
     from meshwright.hardware.errors import InputError
     from meshwright.hardware.units import parse_bytes_per_s
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _used(array: str, times: str) -> tuple[float, float]:
     """Rows of the other operand, and elements of the array."""
-    from meshwright.costmodel.sharding_parse import parse_array
+    from meshwright.costmodel.sharding.parse import parse_array
     from meshwright.hardware.errors import InputError
 
     if "[" not in array:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_collectives import groups, networks
 
 from meshwright.costmodel.collectives import Network, duration
-from meshwright.costmodel.communication import collective
-from meshwright.costmodel.operations import (
+from meshwright.costmodel.exchange.collective import collective
+from meshwright.costmodel.exchange.operations import (
     OPERATIONS,
     Routing,
     hops,
@@ -21,9 +21,9 @@ from meshwright.costmodel.operations import (
     one_direction,
     without_latency,
 )
+from meshwright.costmodel.exchange.span import check_apart, first_devices, group_of, parse_span, whole
 from meshwright.costmodel.placement import Group
 from meshwright.costmodel.setting import network_of
-from meshwright.costmodel.span import check_apart, first_devices, group_of, parse_span, whole
 from meshwright.costmodel.working import Working
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import Cluster, parse_cluster

@@ -7,19 +7,26 @@ import math
 
 import pytest
 
-from meshwright.costmodel import counts
-from meshwright.costmodel.activations import (
+from meshwright.costmodel.counting import counts
+from meshwright.costmodel.counting.activations import (
     BOOK_POLICIES,
     checkpoint_bytes,
     saved_by,
     saved_by_all,
     training_ratio,
 )
-from meshwright.costmodel.count_answers import count_activations, count_cache, count_parts
-from meshwright.costmodel.count_on_chip import count_batch, count_state, count_utilisation
-from meshwright.costmodel.counts import KERNEL, PROJECTIONS, crossover, parts_of, rule_crossover, rule_flops
+from meshwright.costmodel.counting.counts import (
+    KERNEL,
+    PROJECTIONS,
+    crossover,
+    parts_of,
+    rule_crossover,
+    rule_flops,
+)
+from meshwright.costmodel.counting.kvcache import SAVINGS, cache_bytes, without
+from meshwright.costmodel.counting.on_chip import count_batch, count_state, count_utilisation
+from meshwright.costmodel.counting.parts import count_activations, count_cache, count_parts
 from meshwright.costmodel.framework import load_framework
-from meshwright.costmodel.kvcache import SAVINGS, cache_bytes, without
 from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.readers import load_model, model_names
 from meshwright.costmodel.textbook import parse_shape

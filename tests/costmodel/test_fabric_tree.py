@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.costmodel.fabric_tree import fabric_tree
+from meshwright.costmodel.exchange.fabric_tree import fabric_tree
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import ClusterError, MissingFigureError
 from meshwright.hardware.fattree import domain_switches, fat_tree, leaf_switches, switches_bytes_per_s

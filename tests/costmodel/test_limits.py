@@ -12,7 +12,9 @@ from costmodel_cases import make_setting
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.estimate import complete, table_of
 from meshwright.costmodel.layout import DIMENSIONS, Layout
-from meshwright.costmodel.limits import (
+from meshwright.costmodel.limits.answer import limits, scaling
+from meshwright.costmodel.limits.strong_scaling import Reach, curve
+from meshwright.costmodel.limits.thresholds import (
     best_tensor_ways,
     block_work,
     data_comm_s,
@@ -30,12 +32,10 @@ from meshwright.costmodel.limits import (
     tensor_ways,
     torus_network,
 )
-from meshwright.costmodel.limits_answer import limits, scaling
+from meshwright.costmodel.limits.tilings import batch_for_whole, legal_splits, tiling, tilings
+from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.placement import enumerate_placements, placeable
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.strong_scaling import Reach, curve
-from meshwright.costmodel.tilings import batch_for_whole, legal_splits, tiling, tilings
-from meshwright.costmodel.training_limits import Limits
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import ClusterError, WorkloadError
 

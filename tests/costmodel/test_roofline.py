@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.costmodel.attention import attention, attention_intensity, critical_length, intensity_limit
-from meshwright.costmodel.ceilings import SOURCES, source_rate
-from meshwright.costmodel.matmul import matmul
-from meshwright.costmodel.operands import parse_product, parse_sizes
 from meshwright.costmodel.operators import Shape, forward_s, product_s
-from meshwright.costmodel.roofline import (
+from meshwright.costmodel.roofline.attention import (
+    attention,
+    attention_intensity,
+    critical_length,
+    intensity_limit,
+)
+from meshwright.costmodel.roofline.ceilings import SOURCES, source_rate
+from meshwright.costmodel.roofline.intensity import (
     attainable,
     critical_batch,
     critical_batch_exact,
@@ -26,8 +29,10 @@ from meshwright.costmodel.roofline import (
     tiled_intensity,
     upper_s,
 )
+from meshwright.costmodel.roofline.matmul import matmul
+from meshwright.costmodel.roofline.operands import parse_product, parse_sizes
+from meshwright.costmodel.roofline.split_matmul import split_matmul
 from meshwright.costmodel.setting import Rates, setting
-from meshwright.costmodel.split_matmul import split_matmul
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.catalog import chips

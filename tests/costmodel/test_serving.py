@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.costmodel import disaggregation as pools
-from meshwright.costmodel import serving
-from meshwright.costmodel.decode_answer import decode, decode_model
-from meshwright.costmodel.decode_tables import slices, sweep
-from meshwright.costmodel.kvcache import cache_bytes
+from meshwright.costmodel.counting.kvcache import cache_bytes
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.prefill_answer import prefill, prefill_model
 from meshwright.costmodel.readers import load_model
-from meshwright.costmodel.service import Service
-from meshwright.costmodel.serving import Served, Server
+from meshwright.costmodel.serving import disaggregation as pools
+from meshwright.costmodel.serving import server as serving
+from meshwright.costmodel.serving.decode import decode, decode_model
+from meshwright.costmodel.serving.prefill import prefill, prefill_model
+from meshwright.costmodel.serving.server import Served, Server
+from meshwright.costmodel.serving.service import Service
+from meshwright.costmodel.serving.tables import slices, sweep
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.hardware.chip import chip_names, load_chip
 from meshwright.hardware.cluster import parse_cluster

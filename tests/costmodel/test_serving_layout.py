@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.costmodel import serving_layout as layout
 from meshwright.costmodel.collectives import Network, duration, gather_loads
-from meshwright.costmodel.limits import gather_s_per_byte, reduce_s_per_byte, torus_network
-from meshwright.costmodel.operations import timed_loads
+from meshwright.costmodel.exchange.operations import timed_loads
+from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.limits.thresholds import gather_s_per_byte, reduce_s_per_byte, torus_network
 from meshwright.costmodel.readers import load_model
-from meshwright.costmodel.service import Service
-from meshwright.costmodel.serving_layout_answer import matrix_steps, prompt_ways, sharding, useful_ways
+from meshwright.costmodel.serving import layout
+from meshwright.costmodel.serving.layout_answer import matrix_steps, prompt_ways, sharding, useful_ways
+from meshwright.costmodel.serving.service import Service
 from meshwright.costmodel.setting import network_of
-from meshwright.costmodel.span import group_of
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import parse_cluster

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.mesh import Mesh, parse_mesh
-from meshwright.costmodel.reshard import SLICE, Move, reshard
+from meshwright.costmodel.exchange.span import group_of
 from meshwright.costmodel.setting import network_of
-from meshwright.costmodel.sharding import shard
-from meshwright.costmodel.sharding_asked import Asked, Machine
-from meshwright.costmodel.sharding_parse import (
+from meshwright.costmodel.sharding.asked import Asked, Machine
+from meshwright.costmodel.sharding.mesh import Mesh, parse_mesh
+from meshwright.costmodel.sharding.parse import (
     Contraction,
     Sharded,
     check_divides,
     parse_array,
     parse_statements,
 )
-from meshwright.costmodel.sharding_search import Way, best_ways
-from meshwright.costmodel.sharding_words import flip_sizes
-from meshwright.costmodel.span import group_of
+from meshwright.costmodel.sharding.product import shard
+from meshwright.costmodel.sharding.reshard import SLICE, Move, reshard
+from meshwright.costmodel.sharding.search import Way, best_ways
+from meshwright.costmodel.sharding.words import flip_sizes
 from meshwright.costmodel.working import Working
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import parse_cluster

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from meshwright.costmodel.bubble import hops, schedule
 from meshwright.costmodel.collectives import Network
-from meshwright.costmodel.measured import measured_overlap
+from meshwright.costmodel.exchange.bubble import hops, schedule
+from meshwright.costmodel.exchange.transfer import Device, point_to_point, pull
 from meshwright.costmodel.setting import network_of
-from meshwright.costmodel.transfer import Device, point_to_point, pull
+from meshwright.costmodel.sharding.measured import measured_overlap
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError

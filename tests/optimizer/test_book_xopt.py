@@ -14,10 +14,10 @@ import pytest
 
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.limits import block_work
+from meshwright.costmodel.limits.thresholds import block_work
+from meshwright.costmodel.limits.tilings import legal_splits, slice_of
+from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.tilings import legal_splits, slice_of
-from meshwright.costmodel.training_limits import Limits
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import LayoutError
 from meshwright.optimizer.plan import Infeasible

@@ -1,0 +1,1 @@
+"""Parameters, FLOPs, caches and activations of a model, by part."""

@@ -1,0 +1,252 @@
+"""`train_time`: length and cost of a training run as a working."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from meshwright.costmodel.limits import run_time as run
+from meshwright.costmodel.limits.run_time import DAY_S, YEAR_DAYS, Failures
+from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.operators import TRAIN, token_flops
+from meshwright.costmodel.working import Step, Value, Working
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import WorkloadError, shown
+from meshwright.hardware.units import human_count
+
+Steps = dict[str, Step]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast the run goes: a share of peak, or tokens per second of the whole cluster."""
+
+    mfu: float | None = None
+    tokens_per_s: float | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.mfu is None) == (self.tokens_per_s is None):
+            raise WorkloadError("a run's speed is either an mfu or tokens per second; give one of them")
+
+
+def train_time(
+    model: ModelSpec,
+    cluster: Cluster,
+    tokens: int,
+    seq_len: int,
+    speed: Speed,
+    *,
+    usd_per_chip_hour: float | None = None,
+    watts: float | None = None,
+    failures: Failures | None = None,
+    deadline_s: float | None = None,
+    dtype: str = "bf16",
+) -> Working:
+    """Days, chip-hours, money, energy and goodput of a run over `tokens`.
+
+    Every chip of the cluster is paid for. Money and energy appear where a price and a power are sourced or given.
+
+    Raises:
+        WorkloadError: a number out of range. MissingFigureError: the chip has no peak for the dtype.
+    """
+    if tokens < 1:
+        raise WorkloadError(f"a run of {shown(tokens)} tokens is no run; give --tokens such as 15T")
+    peak = cluster.chip.peak_flop_per_s(dtype) * cluster.chip.devices_per_chip
+    flops = TRAIN * token_flops(model, seq_len) * tokens
+    rule = run.step_flops(model.active_params, tokens)
+    if speed.mfu is not None:
+        mfu = speed.mfu
+        seconds = run.train_s(flops, cluster.chips, peak, mfu)
+    else:
+        assert speed.tokens_per_s is not None
+        seconds = tokens / speed.tokens_per_s
+        mfu = flops / (seconds * cluster.chips * peak)
+    steps = _time(flops, rule, cluster, peak, mfu, seconds)
+    paid_s = seconds
+    if failures is not None:
+        steps |= _failures(failures, seconds)
+        paid_s = seconds / failures.goodput(failures.daly_s)
+    steps |= _cost(cluster, paid_s, tokens, peak, usd_per_chip_hour, watts)
+    if deadline_s is not None:
+        steps |= _deadline(flops, peak, mfu, deadline_s, seconds / paid_s)
+    return Working(
+        question=f"training {model.name} over {human_count(tokens)} tokens on {cluster.name}",
+        given=_given(model, cluster, tokens, seq_len, peak, mfu, speed, dtype),
+        steps=steps,
+        binds=_said(steps, cluster, paid_s),
+        notes=tuple(_notes(cluster, speed, usd_per_chip_hour, watts, failures)),
+    )
+
+
+def _given(
+    model: ModelSpec,
+    cluster: Cluster,
+    tokens: int,
+    seq_len: int,
+    peak: float,
+    mfu: float,
+    speed: Speed,
+    dtype: str,
+) -> Steps:
+    found = cluster.chip.peak.get(dtype)  # type: ignore[call-overload]
+    return {
+        "P": Step(model.params, "params", note=f"{model.active_params:,} met by a token"),
+        "T": Step(tokens, "tokens", note=f"sequences of {seq_len:,}"),
+        "N": Step(cluster.chips, "chips", note=cluster.name),
+        "C": Step(peak, "FLOP/s", note=f"{dtype}, one chip" + (f" ({found.source})" if found else "")),
+        "mfu": Step(mfu, "ratio", note=speed.source or "given"),
+    }
+
+
+def _time(flops: float, rule: float, cluster: Cluster, peak: float, mfu: float, seconds: float) -> Steps:
+    of_rule = run.train_s(rule, cluster.chips, peak, min(mfu, 1.0)) / DAY_S
+    alone = run.train_s(flops, 1, peak, 1.0) / DAY_S / YEAR_DAYS
+    return {
+        "flops": Step(flops, "FLOP", "3 x forward x T", "products, head and causal attention"),
+        "flops_rule": Step(rule, "FLOP", "6 P T", "of active parameters, as the book counts"),
+        "effective_rate": Step(cluster.chips * peak * mfu, "FLOP/s", "N C mfu"),
+        "seconds": Step(seconds, "s", "flops / effective_rate"),
+        "days": Step(seconds / DAY_S, "days"),
+        "days_rule": Step(of_rule, "days", "flops_rule / effective_rate"),
+        "years_on_one_chip": Step(alone, "years", "flops / C", "at its peak"),
+    }
+
+
+def _failures(failures: Failures, seconds: float) -> Steps:
+    best = failures.daly_s
+    kept = failures.goodput(best)
+    if not kept:
+        raise WorkloadError(
+            f"with a failure every {failures.mean_s:g} s and checkpoints of {failures.checkpoint_s:g} s nothing is ever "
+            "finished; write them faster (--checkpoint) or give the time between failures of the whole job (--mtbf)"
+        )
+    return {
+        "checkpoint_every": Step(best, "s", "tau, Daly's optimum", "of work between checkpoints"),
+        "checkpoint_young": Step(failures.young_s, "s", "sqrt(2 checkpoint mtbf)", "Young's, first order"),
+        "goodput": Step(kept, "ratio", "tau / E(tau)", "share of time that is kept"),
+        "days_with_failures": Step(seconds / kept / DAY_S, "days", "days / goodput"),
+        "failures": Step(
+            seconds / kept / failures.mean_s, "failures", "days_with_failures / mtbf", "on average"
+        ),
+    }
+
+
+def _cost(
+    cluster: Cluster,
+    paid_s: float,
+    tokens: int,
+    peak: float,
+    usd_per_chip_hour: float | None,
+    watts: float | None,
+) -> Steps:
+    hours = run.chip_hours(cluster.chips, paid_s)
+    steps = {"chip_hours": Step(hours, "chip-hours", "N hours", "idle chips too")}
+    price = cluster.chip.price
+    usd = usd_per_chip_hour if usd_per_chip_hour is not None else price and price.usd_per_chip_hour
+    if usd:
+        listed = usd_per_chip_hour is None and price is not None
+        steps["usd_per_chip_hour"] = Step(
+            usd, "USD", note=f"{price.provider}, {price.kind}" if listed and price else "given"
+        )
+        steps["usd"] = Step(hours * usd, "USD", "chip_hours usd_per_chip_hour")
+        rate = tokens / paid_s / cluster.chips
+        steps["usd_per_million_tokens"] = Step(
+            run.usd_per_million_tokens(rate, usd), "USD", "usd / T", "of training"
+        )
+        steps["flops_per_usd"] = Step(
+            run.flops_per_usd(peak, usd), "FLOP/USD", "C 3600 / usd_per_chip_hour", "at peak"
+        )
+    power = cluster.chip.power
+    drawn = watts if watts is not None else power and power.si
+    if drawn:
+        steps["power"] = Step(
+            drawn, "W", note="one chip, given" if watts is not None or power is None else power.note
+        )
+        kwh = run.energy_j(cluster.chips, paid_s, drawn) / 3.6e6
+        steps["energy"] = Step(kwh, "kWh", "N hours power", "chips only: no hosts, network or cooling")
+    return steps
+
+
+def _deadline(flops: float, peak: float, mfu: float, deadline_s: float, kept: float) -> Steps:
+    chips = run.chips_for(flops, deadline_s * kept, peak, mfu)
+    note = f"at the same mfu, for {deadline_s / DAY_S:.4g} days" + (" with failures" if kept < 1 else "")
+    return {"chips_for_deadline": Step(ceil(chips), "chips", "flops / (deadline C mfu)", note)}
+
+
+def _said(steps: Steps, cluster: Cluster, paid_s: float) -> str:
+    money = ""
+    if "usd" in steps:
+        money = f", {float(steps['usd'].value) / run.MILLION:,.4g}M USD"
+    return f"{paid_s / DAY_S:,.4g} days on {cluster.chips:,} chips, {float(steps['chip_hours'].value):,.4g} chip-hours{money}"
+
+
+def _notes(
+    cluster: Cluster, speed: Speed, usd: float | None, watts: float | None, failures: Failures | None
+) -> list[str]:
+    notes = []
+    price, power = cluster.chip.price, cluster.chip.power
+    if usd is None and price is None:
+        notes.append(f"no source prices {cluster.chip.name}, so no money; say it with --price 4.2")
+    elif usd is None and price is not None:
+        notes.append(f"price of {cluster.chip.name}: {price.date}, {price.source}")
+    if watts is None and power is None:
+        notes.append(
+            f"no source gives the power of {cluster.chip.name}, so no energy; say it with --power 700W"
+        )
+    elif watts is None and power is not None:
+        notes.append(f"power of {cluster.chip.name}: {power.source}")
+    if failures is not None:
+        notes.append(
+            "failures at random, one per mtbf M over the whole job; a stretch of work tau with its checkpoint delta takes "
+            "E(tau) = M e^(restart/M) (e^((tau + delta)/M) - 1), work since the last checkpoint is done again"
+        )
+    if speed.mfu is not None:
+        notes.append("mfu counts the model's own FLOPs; a run quoted by 6 P T is days_rule")
+    return notes
+
+
+_COLUMNS = {
+    "chips": ("N", 1.0),
+    "mfu": ("mfu", 1.0),
+    "days": ("days", 1.0),
+    "k chip-h": ("chip_hours", 1e3),
+    "USD/h": ("usd_per_chip_hour", 1.0),
+    "M USD": ("usd", 1e6),
+    "USD/Mtoken": ("usd_per_million_tokens", 1.0),
+    "PFLOP/USD": ("flops_per_usd", 1e15),
+    "MWh": ("energy", 1e3),
+}  # fmt: skip
+
+
+def compare_runs(runs: Mapping[str, Working]) -> Working:
+    """The same run on several clusters, by name, and which is cheapest per FLOP and per token.
+
+    Args:
+        runs: of `train_time`, by the cluster's name.
+    """
+    table = []
+    for name, one in runs.items():
+        row: dict[str, Value] = {"cluster": name}
+        for column, (step, scale) in _COLUMNS.items():
+            known = step in one.steps or step in one.given
+            row[column] = float(f"{one.number(step) / scale:.4g}") if known else "-"
+        table.append(row)
+    first = next(iter(runs.values()))
+    said = [
+        f"{what}: {min(priced, key=lambda r: sign * float(r[column]))['cluster']}"
+        for what, column, sign in (
+            ("cheapest per FLOP at peak", "PFLOP/USD", -1.0),
+            ("cheapest per token", "USD/Mtoken", 1.0),
+            ("soonest", "days", 1.0),
+        )
+        if (priced := [r for r in table if r[column] != "-"])
+    ]
+    notes = dict.fromkeys(note for one in runs.values() for note in one.notes)
+    return Working(
+        question=first.question.rsplit(" on ", 1)[0] + f" on {len(runs)} clusters",
+        given={name: first.given[name] for name in ("P", "T")},
+        steps={},
+        binds="; ".join(said),
+        notes=tuple(notes),
+        table=tuple(table),
+    )

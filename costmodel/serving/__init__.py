@@ -1,0 +1,1 @@
+"""Decode and prefill on a slice: seconds, what fits, how to cut it, servers and money."""

@@ -1,0 +1,94 @@
+"""A model on a cluster, served: the question that the answers on decode and prefill share."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.limits.run_time import usd_per_million_tokens
+from meshwright.costmodel.model import LayerKind, ModelSpec
+from meshwright.costmodel.roofline.operands import parse_dtype
+from meshwright.costmodel.serving.server import Served, Server, step_by_operator_s
+from meshwright.costmodel.setting import network_of
+from meshwright.costmodel.working import Step
+from meshwright.hardware.calibration import load_efficiency
+from meshwright.hardware.chip import ELEMENT_BYTES
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import WorkloadError, shown
+
+_MOST = 1 << 40
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model on a cluster that decodes sequences of `context` tokens in the cache.
+
+    Attributes:
+        weights, kv, compute: dtypes of what is held, of what is cached, and of the products.
+
+    Raises:
+        WorkloadError: a context out of range. UnknownNameError: a dtype. MissingFigureError: the chip has no peak
+            for the compute dtype.
+    """
+
+    model: ModelSpec
+    cluster: Cluster
+    context: int
+    weights: str = "bf16"
+    kv: str = "bf16"
+    compute: str = "bf16"
+
+    def __post_init__(self) -> None:
+        check_whole("context", self.context)
+        for name in ("weights", "kv", "compute"):
+            object.__setattr__(self, name, parse_dtype(getattr(self, name)))
+
+    @cached_property
+    def served(self) -> Served:
+        return Served.of(self.model, self.context, ELEMENT_BYTES[self.weights], ELEMENT_BYTES[self.kv])
+
+    @cached_property
+    def server(self) -> Server:
+        return Server.of(self.cluster, self.compute)
+
+    @cached_property
+    def network(self) -> Network:
+        """At peak rates."""
+        return network_of(self.cluster.levels, load_efficiency("ideal", self.cluster.chip))
+
+    def exact_s(self, batch: int) -> float:
+        """Seconds of a decode step by product, without the network."""
+        sizes = ELEMENT_BYTES[self.weights], ELEMENT_BYTES[self.kv]
+        return float(step_by_operator_s(self.model, self.server, batch, self.context, *sizes))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know whatever is asked."""
+        longest = self.model.max_seq_len
+        beyond: tuple[str, ...] = ()
+        if longest is not None and self.context > longest:
+            beyond = (f"{self.model.name} is made for {longest:,} positions; {self.context:,} are asked for",)
+        return (*beyond, *self.cluster.warnings)
+
+    @property
+    def title(self) -> str:
+        return f"{self.model.name} in {self.weights} (cache {self.kv}, products {self.compute}) on {self.cluster.name}"
+
+
+def main_kind(model: ModelSpec) -> LayerKind:
+    """The kind that most layers are."""
+    return model.kinds[model.layers_by_kind.index(max(model.layers_by_kind))]
+
+
+def money(server: Server, tokens_per_s: float) -> dict[str, Step]:
+    """The price of a million tokens; nothing where nobody states what a chip costs."""
+    price = server.usd_per_chip_hour
+    if price is None:
+        return {}
+    usd = usd_per_million_tokens(tokens_per_s, price * server.chips)
+    return {"usd_per_million_tokens": Step(usd, "USD", note=f"at {price:g} USD per chip-hour")}
+
+
+def check_whole(what: str, value: int, least: int = 1) -> None:
+    """Raises WorkloadError unless `value` is a whole number in range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise WorkloadError(f"{what} is {shown(value)}; give a whole number from {least} to {_MOST}")
