@@ -21,6 +21,7 @@ OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
 Placement = tuple[tuple[tuple[str, int], ...], ...]
 
 _MAX_DEGREE = 2**24
+_PAIR = r"\s*([a-z_]+)\s*=\s*([\w/+.-]+)\s*"
 _DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
 _OTHERS: tuple[tuple[str, Any, str], ...] = (
     ("sequences", int | None, "a whole number of sequences, or None for the batch as asked"),
@@ -236,11 +237,12 @@ def parse_layout(text: str) -> Layout:
 def _pairs(text: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*([\w/+.-]+)\s*", part)
+        match = re.fullmatch(_PAIR, part)
         if match is None:
-            raise LayoutError(
-                f"cannot read {part.strip()[:40]!r} in the layout; write name=value, like tp=8,pp=4"
-            )
+            corrected = part.strip().lower().replace("==", "=")
+            slip = len(corrected) <= 40 and re.fullmatch(_PAIR, corrected)
+            way_out = corrected if slip else "name=value, like tp=8,pp=4"
+            raise LayoutError(f"cannot read {part.strip()[:40]!r} in the layout; write {way_out}")
         if match[1] in pairs:
             raise LayoutError(f"layout gives {match[1]} twice; give it once")
         pairs[match[1]] = match[2]

@@ -129,8 +129,8 @@ class Priced:
         check_form(data, plan=issubclass(cls, Plan))
         try:
             made = cls(**cls._fields_of(data))
-            made.to_dict()  # refuses words where numbers belong
             made._agree()
+            made.to_dict()  # whatever it refuses too
             return made
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"the plan contradicts itself: {error}; write it again") from None
@@ -232,7 +232,7 @@ class Infeasible(MeshwrightError):
 
 
 class Undecided(MeshwrightError):
-    """The work limit ended the search before a proof; `best` holds the plan so far, if there is one."""
+    """A limit ended the search before a proof, the message says which; `best` holds the plan so far, if there is one."""
 
     exit_code = 4
 

@@ -78,6 +78,8 @@ def check_form(data: Mapping[str, Any], plan: bool) -> None:
     """Raises InputError at the first key that is missing, unknown or holds another kind of value."""
     form = _PLAN if plan else _PRICED
     _check(data, form, "")
+    if data.get("run") is not None:
+        _check(data, {"run": _MAPPING}, "")
     for part in ("estimate", "certificate")[: 1 + plan]:
         known = [key.removeprefix(f"{part}.") for key in form if key.startswith(f"{part}.")]
         for key in data[part]:

@@ -6,6 +6,8 @@ LAYOUT = "estimate tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096 --layout
 CASES = [
     # layouts
     (LAYOUT, "tp", "cannot read 'tp' in the layout; write name=value, like tp=8,pp=4"),
+    (LAYOUT, "TP=8", "cannot read 'TP=8' in the layout; write tp=8"),
+    (LAYOUT, "tp==8", "cannot read 'tp==8' in the layout; write tp=8"),
     (LAYOUT, "tq=2", "unknown layout key 'tq'; did you mean tp?"),
     (LAYOUT, "tp=2,tp=4", "layout gives tp twice; give it once"),
     (LAYOUT, "tp=0", "tp=0 is not a degree; give a whole number of 1 or more"),

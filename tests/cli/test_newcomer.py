@@ -178,6 +178,8 @@ KEYS = [
     (("runner_ups",), [{}], "the key runner_ups[0].layout is missing; expected a mapping"),
     (("layout", "tp"), "8", "tp='8' is not a degree; give a whole number of 1 or more"),
     (("layout", "placement"), 3, "placement is 3; give a list as `to_dict` writes it"),
+    (("run",), "long", "run is 'long'; expected a mapping"),
+    (("memory",), [], "the plan contradicts itself: memory of 0 stages for pp=1"),
     (("inputs",), "llama", "inputs is 'llama'; expected a mapping"),
     (("layout", "tp"), 16, "the plan contradicts itself: tp=16 is placed as "),
 ]
