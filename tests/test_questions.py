@@ -44,3 +44,8 @@ def test_a_question_is_answered(
         assert re.search(rf"(?<!\w){name}(?!\w)", page), f"{name} is not on the page of {command}"
     for text in said:
         assert text in " ".join(page.split()), f"{text!r} is not on the page of {command}"
+
+
+def test_the_library_answers_the_same() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(code, "questions.md", "exec"), {})  # noqa: S102
