@@ -64,12 +64,10 @@ def shown(value: Value, unit: str = "") -> str:
     for scale, name in _UNITS.get(unit, ()):
         if abs(value) >= scale:
             return f"{value / scale:.4g} {name}"
-    number = (
-        f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if abs(value) < 1e6 else f"{value:.4g}"
-    )
+    if isinstance(value, int):
+        number = f"{value:,}"
+    elif 1e4 <= abs(value) < 1e7:
+        number = f"{value:,.0f}"
+    else:
+        number = f"{value:.4g}"
     return f"{number} {unit}".strip()
-
-
-def answers(working: Working) -> Mapping[str, Value]:
-    """Name to value of every step."""
-    return {name: step.value for name, step in working.steps.items()}
