@@ -44,7 +44,7 @@ _POOR, _AHEAD = 2.0, 1.3
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
 # Candidates left open by the solver's work limit after which looking further tells nothing.
-_GIVE_UP = 64
+GIVE_UP = 64
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
@@ -135,7 +135,7 @@ class Search:
             depth = self._next(least, cutoff)
             if not least[depth] < cutoff:
                 break
-            if left == 0 or len(self.undecided) >= _GIVE_UP:
+            if left == 0 or len(self.undecided) >= GIVE_UP:
                 self.undecided.append(min(least))
                 return -1
             left -= 1
