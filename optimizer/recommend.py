@@ -25,8 +25,7 @@ from meshwright.optimizer.question import (
 )
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.shortfall import closest_miss
-from meshwright.optimizer.solve import GIVE_UP as GIVE_UP
-from meshwright.optimizer.solve import HOSTS, TOO_LARGE, Found, Search, SolveOptions
+from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
 from meshwright.optimizer.wishes import refuse_impossible

@@ -30,7 +30,7 @@ from meshwright.optimizer.space import Space, frames
 
 Array = NDArray[Any]
 
-__all__ = ["BEATEN", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions"]
+__all__ = ["BEATEN", "GIVE_UP", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions"]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
