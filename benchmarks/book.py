@@ -108,7 +108,8 @@ def run(path: Path) -> tuple[list[Verdict], dict[str, Any]]:
     names = ("right", "wrong", "asserted", "unanswered")
     of_cases, of_quantities = Counter(by_case.values()), Counter(v.verdict for v in verdicts)
     return verdicts, {
-        "cases": {"all": len(cases)} | {n: of_cases[n] for n in names},
+        "cases": len(cases),
+        **{n: of_cases[n] for n in names},
         "quantities": {"all": len(verdicts)} | {n: of_quantities[n] for n in names},
         "exact": sum(v.exact for v in verdicts),
     }
