@@ -4,9 +4,11 @@ import pytest
 
 import meshwright as mw
 from meshwright.costmodel.layout import Layout
+from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.files import to_json
 from meshwright.optimizer.plan import Plan
 from meshwright.optimizer.question import resolve
+from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import device_stages, violations
 
 MI = 2**20
@@ -87,3 +89,32 @@ def test_stages_are_numbered_as_the_placement_says() -> None:
     stages = [stage for _, stage in device_stages(given, plan.layout)]
     assert sorted(set(stages)) == list(range(4))
     assert all(stages.count(s) == len(stages) // 4 for s in range(4))
+
+
+def test_a_wide_tolerance_is_searched_in_part_and_says_so() -> None:
+    """More batch sizes are never worse per sequence; those left out are counted, and the page names the way out."""
+    asked = mw.Training(256 * 1024, 1024, batch_tolerance=0.5)
+    values, told = [], []
+    for sizes in (1, 8, 300):
+        plan = mw.recommend(
+            "gpt2", "h100:8x1", asked, options=mw.SolveOptions(batch_sizes=sizes, runner_ups=0)
+        )
+        values.append(plan.certificate.value_s)
+        told.append(plan.certificate.removed.get("batch sizes that divide less well", 0))
+        warned = [w for w in plan.warnings if w.startswith("batch:")]
+        assert len(warned) == (sizes < 257)
+        assert all(f"{sizes} of the 257 sizes" in w and "--batch-sizes" in w for w in warned)
+    assert values == sorted(values, reverse=True)
+    assert told == [256, 249, 0]
+    alone = mw.recommend(
+        "gpt2", "h100:8x1", mw.Training(256 * 1024, 1024), options=mw.SolveOptions(runner_ups=0)
+    )
+    assert alone.certificate.value_s == pytest.approx(values[0], rel=1e-6)
+
+
+def test_batches_are_taken_the_asked_one_first_then_by_divisors() -> None:
+    given = mw.resolve("gpt2", "h100:8x1", mw.Training(100 * 1024, 1024, batch_tolerance=0.04))
+    # Divisors: 96 has 12, 102 and 104 have 8, 98 and 99 have 6, the primes 2.
+    assert Space(given, ()).batches == (100, 96, 102, 104, 99, 98, 101, 97, 103)
+    wished = Space(given, parse_constraints("sequences in {97,104}"))
+    assert wished.batches == (104, 97)
