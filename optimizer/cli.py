@@ -127,9 +127,9 @@ def _add_recommend(subparsers: Any) -> None:
     parser.add_argument(
         "--batch-sizes",
         type=arguments.whole("--batch-sizes", 1, 10_000),
-        default=32,
+        default=16,
         metavar="N",
-        help="sizes of a batch tolerance to consider: the one asked for and the most divisible (32)",
+        help="sizes of a batch tolerance to consider: the one asked for and the most divisible (16)",
     )
     parser.add_argument(
         "--refinements",

@@ -28,7 +28,8 @@ class SolveOptions:
     Attributes:
         runner_ups: plans beside the best, each different in what a user sees.
         work_limit: deterministic CP-SAT work for one candidate.
-        refinements: batches of candidates refined at most; what is open then bounds the answer.
+        refinements: lots of candidates refined at most, for each lot of batch sizes; what is open then bounds the
+            answer.
         batch_sizes: batches of a tolerance considered: the one asked for, and those with most divisors.
     """
 
@@ -36,7 +37,7 @@ class SolveOptions:
     work_limit: float = 10.0
     seed: int = 0
     refinements: int = 2500
-    batch_sizes: int = 32
+    batch_sizes: int = 16
 
     def __post_init__(self) -> None:
         for name, least in (("runner_ups", 0), ("seed", 0), ("refinements", 1), ("batch_sizes", 1)):

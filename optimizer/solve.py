@@ -94,16 +94,15 @@ class Search:
         return values[wanted - 1]
 
     def run(self, refinements: int | None = None) -> bool:
-        """Search to the end, or for so many refinements; whether the end was reached."""
+        """Search to the end, or for so many refinements of each lot of batches; whether the end was reached."""
         sizes = (_FRAMES, _MEMORY, *(_POLICY, _MEMORY) * len(self.setting.model.kinds), *_REST)
         levels = [Level(least, most) for least, most in sizes]
-        left = self.options.refinements if refinements is None else refinements
+        limit = self.options.refinements if refinements is None else refinements
         whole = True
         for bounds, frame in self._frames():
             if whole:
                 levels[0].push(*self._alive(bounds, frame))
-                left = self._refine(levels, left)
-                whole = left >= 0
+                whole = self._refine(levels, limit) >= 0
             elif len(bounds):
                 self.undecided.append(float(bounds.min()))
         return whole
