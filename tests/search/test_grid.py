@@ -1,0 +1,113 @@
+"""Grids as files: the paper's counts, rules by name, and what a wrong file hears."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.search.grid import Grid, list_shapes, load_grid
+from meshwright.search.plas import Inference, memory_bytes
+from meshwright.search.shape import Shapes
+
+FP16 = Inference(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
+
+
+def test_the_papers_grid_has_9474_shapes_that_fit() -> None:
+    """plas.md 1.6 and issue 4: the count is of shapes that fit 64 GB; 46 legal ones do not."""
+    found = list_shapes(load_grid("plas"), {"fits_memory": lambda s: memory_bytes(s, FP16) <= 64e9})
+    assert found.listed == 12_600
+    assert found.removed == {
+        "heads_fill_width": 0,
+        "kv_heads_divide_heads": 2_800,
+        "top_k_within_experts": 0,
+        "whole_expert_width": 0,
+        "distinct": 280,
+        "fits_memory": 46,
+    }
+    assert len(found.shapes) == 9_474
+
+
+sizes = st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True)
+
+
+@given(
+    layers=sizes,
+    width=sizes,
+    head_dim=sizes,
+    kv=st.lists(st.sampled_from([1, 2, 3, 4, "heads"]), min_size=1, max_size=5, unique=True),
+    ratio=st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.5]), min_size=1, unique=True),
+    pairs=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=4, unique=True),
+)
+def test_listing_equals_plain_loops(
+    layers: list[int],
+    width: list[int],
+    head_dim: list[int],
+    kv: list[int | str],
+    ratio: list[float],
+    pairs: list[tuple[int, int]],
+) -> None:
+    grid = Grid.model_validate(
+        {
+            "source": "test",
+            "layers": layers,
+            "width": width,
+            "head_dim": head_dim,
+            "kv_heads": kv,
+            "ffn_ratio": ratio,
+            "experts": pairs,
+            "rules": list(load_grid("plas").rules),
+        }
+    )
+    found = list_shapes(grid)
+    expected = {
+        (l, d, d // h, d // h if k == "heads" else k, h, r, e, top)
+        for l in layers for d in width for h in head_dim for k in kv for r in ratio for e, top in pairs
+        if d % h == 0
+        and (k == "heads" or (d // h) % int(k) == 0)
+        and top <= e
+        and (r * d / top).is_integer()
+    }  # fmt: skip
+    assert found.listed - sum(found.removed.values()) == len(found.shapes) == len(expected)
+    assert _rows(found.shapes) == expected
+
+
+def _rows(s: Shapes) -> set[tuple[object, ...]]:
+    columns = (s.layers, s.width, s.heads, s.kv_heads, s.head_dim, s.ffn_ratio, s.experts, s.top_k)
+    return set(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_a_wrong_file_is_told_what_to_correct(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "search/data/grids/plas.yaml").read_text()
+    file = tmp_path / "grid.yaml"
+    for old, new, told in (
+        ("distinct]", "distnct]", "'distnct' is no rule; known: heads_fill_width"),
+        ("layers: [4,", "layers: [8,", "layers names a value twice"),
+        ("head_dim: [128]", "head_dim: [0]", "head_dim.0"),
+        ("head_dim: [128]", "head_dims: [128]", "head_dims"),
+        ("heads]\nffn", "head]\nffn", "kv_heads.4"),
+    ):
+        assert old in text
+        file.write_text(text.replace(old, new))
+        with pytest.raises(InputError) as error:
+            load_grid(file)
+        assert told in str(error.value)
+        assert "\n" not in str(error.value)
+    file.write_text(text)
+    assert load_grid(file) == load_grid("plas")
+    with pytest.raises(UnknownNameError, match="plas"):
+        load_grid("pals")
+
+
+def test_a_grid_too_large_to_list_is_refused() -> None:
+    grid = load_grid("plas").model_copy(update={"layers": tuple(range(1, 100_001))})
+    with pytest.raises(InputError, match="157,500,000 rows"):
+        list_shapes(grid)
+
+
+def test_columns_have_their_kinds() -> None:
+    shapes = list_shapes(load_grid("plas")).shapes
+    assert shapes.layers.dtype == shapes.kv_heads.dtype == shapes.experts.dtype == np.int64
+    assert shapes.ffn_ratio.dtype == np.float64
