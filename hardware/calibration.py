@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from meshwright.hardware.chip import Chip, Torus, is_chip, load_chip
+from meshwright.hardware.chip import Chip, Family, Torus, is_chip, load_chip
 from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
 from meshwright.hardware.figures import DATA, RateFigure, Strict, load_yaml
 from meshwright.hardware.profile import load_profile
@@ -97,7 +97,7 @@ class EfficiencyFile(Strict):
     provenance: str
     extends: str | None = None
     common: Part = Part()
-    families: dict[Literal["tpu", "nvidia", "amd"], Part] = Field(default_factory=dict)
+    families: dict[Family, Part] = Field(default_factory=dict)
     architectures: dict[str, Part] = Field(default_factory=dict)
     chips: dict[str, Part] = Field(default_factory=dict)
 
@@ -130,6 +130,8 @@ def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
 
 def _check_links(made: Efficiency, chip: Chip) -> None:
     """Raises InputError where a share of the vendors' links would be taken of links that are at that share already."""
+    if chip.is_board:  # it has no links
+        return
     profile, link = load_profile(BOOK), _link(chip)
     of_profile = link.source == profile.source and not (
         is_chip(chip.name) and link == _link(load_chip(chip.name))

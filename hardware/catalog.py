@@ -1,13 +1,13 @@
-"""What ships with the package: chips, fabrics, calibrations and reference systems, by name."""
+"""What ships with the package: chips, boards, fabrics, calibrations and reference systems, by name."""
 
 from functools import cache
 
 from meshwright.hardware.calibration import efficiency_names
-from meshwright.hardware.chip import chip_names, load_chip
+from meshwright.hardware.chip import board_names, chip_names, load_chip
 from meshwright.hardware.fabric import fabric_names
 from meshwright.hardware.figures import DATA, Strict, load_yaml
 
-__all__ = ["KnownCluster", "chips", "efficiencies", "fabrics", "known_clusters", "load_chip"]
+__all__ = ["KnownCluster", "boards", "chips", "efficiencies", "fabrics", "known_clusters", "load_chip"]
 
 
 class KnownCluster(Strict):
@@ -23,8 +23,13 @@ class _KnownClusters(Strict):
 
 
 def chips() -> tuple[str, ...]:
-    """Names of all chips, as the cluster string writes them."""
+    """Names of all chips that clusters are made of, as the cluster string writes them."""
     return chip_names()
+
+
+def boards() -> tuple[str, ...]:
+    """Names of all edge boards and consumer devices; each is a cluster string by itself."""
+    return board_names()
 
 
 def fabrics() -> tuple[str, ...]:

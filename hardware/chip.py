@@ -1,11 +1,11 @@
 """What one chip is, as its data file states it. Achieved efficiency lives in calibration.py.
 
 Figures in the files are per chip (per package); the properties are per *device*, what a program sees.
-A TPU7x chip shows two devices.
+A TPU7x chip shows two devices. Boards (data/boards) are chips without a network: an edge board, a consumer device.
 """
 
 from functools import cache
-from typing import Literal
+from typing import Literal, NoReturn
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from meshwright.hardware.figures import (
     load_yaml,
 )
 
+Family = Literal["tpu", "nvidia", "amd", "apple"]
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4"]
 
 # Bytes of one element; scales of block formats are not counted.
@@ -62,8 +63,24 @@ class Switch(Strict):
     latency: SecondsFigure
 
 
+class Alone(Strict):
+    """A board or consumer device: one chip, and nothing that joins it to another. Asking for a rate raises."""
+
+    kind: Literal["none"]
+
+    @property
+    def domain(self) -> CountFigure:
+        """Of one chip, by what a board is."""
+        return CountFigure(text="1", source="", confidence="derived", note="a board stands alone")
+
+    @property
+    def per_chip_one_way(self) -> NoReturn:
+        """Errors: MissingFigureError."""
+        raise MissingFigureError("a board has no network: no link joins it to another chip")
+
+
 class ScaleOut(Strict):
-    """The way out of the scale-up domain; `default_fabric` names a file in data/fabrics."""
+    """The way out of the scale-up domain; `default_fabric` names a file in data/fabrics, `none` on a board."""
 
     per_chip_one_way: RateFigure | None = None
     default_fabric: str
@@ -93,7 +110,7 @@ class Chip(Strict):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
     vendor: str
-    family: Literal["tpu", "nvidia", "amd"]
+    family: Family
     architecture: str
     aliases: tuple[str, ...] = ()
     devices_per_chip: int = Field(ge=1, le=16)
@@ -101,7 +118,7 @@ class Chip(Strict):
     memory: Memory
     power: PowerFigure | None = None
     host_link: RateFigure | None = None
-    scale_up: Torus | Switch
+    scale_up: Torus | Switch | Alone
     scale_out: ScaleOut
     host: Host | None = None
     prices: tuple[Price, ...] = ()
@@ -118,10 +135,16 @@ class Chip(Strict):
         """
         figure = self.peak.get(dtype)  # type: ignore[call-overload]
         if figure is None:
-            raise MissingFigureError(
-                f"no source lists a {dtype} peak for {self.name}; it has {', '.join(self.peak)}"
-            )
+            listed = f"it has {', '.join(self.peak)}" if self.peak else "only its memory is known"
+            if dtype == "bf16" and "fp16" in self.peak:
+                listed += "; fp16 is as wide: ask with that where a compute dtype can be named"
+            raise MissingFigureError(f"no source lists a {dtype} peak for {self.name}; {listed}")
         return float(figure.si) / self.devices_per_chip
+
+    @property
+    def is_board(self) -> bool:
+        """Whether it is one chip without a network."""
+        return isinstance(self.scale_up, Alone)
 
     @property
     def memory_bytes(self) -> int:
@@ -191,14 +214,14 @@ def _collect(part: object, found: dict[str, None]) -> None:
 
 
 @cache
-def _files() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in (DATA / "chips").glob("*.yaml")))
+def _files(folder: str) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in (DATA / folder).glob("*.yaml")))
 
 
 @cache
 def _by_alias() -> dict[str, str]:
     known: dict[str, str] = {}
-    for stem in _files():
+    for stem in (*_files("chips"), *_files("boards")):
         chip = _read(stem)
         for name in (chip.name, *chip.aliases):
             known[name.lower()] = chip.name
@@ -207,16 +230,22 @@ def _by_alias() -> dict[str, str]:
 
 @cache
 def _read(name: str) -> Chip:
-    return load_yaml(DATA / "chips" / f"{name}.yaml", Chip)
+    folder = "chips" if name in _files("chips") else "boards"
+    return load_yaml(DATA / folder / f"{name}.yaml", Chip)
 
 
 def chip_names() -> tuple[str, ...]:
-    """Names of all chips, as the cluster string writes them."""
-    return _files()
+    """Names of all chips that clusters are made of, as the cluster string writes them."""
+    return _files("chips")
+
+
+def board_names() -> tuple[str, ...]:
+    """Names of all boards and consumer devices; each is a cluster string by itself."""
+    return _files("boards")
 
 
 def is_chip(name: str) -> bool:
-    """Whether a chip has that name or alias."""
+    """Whether a chip or board has that name or alias."""
     return name_key(name) in _by_alias()
 
 
@@ -226,12 +255,12 @@ def name_key(name: str) -> str:
 
 
 def load_chip(name: str) -> Chip:
-    """The chip of that name or alias; upper and lower case are the same.
+    """The chip or board of that name or alias; upper and lower case are the same.
 
     Errors: UnknownNameError with the nearest names.
     """
     key = name_key(name)
-    if key in _files():  # the common case: do not read every file to find one
+    if key in (*_files("chips"), *_files("boards")):  # the common case: do not read every file to find one
         return _read(key)
     known = _by_alias()
     if key not in known:

@@ -6,6 +6,7 @@ v5e:16x16*4       four slices joined by the data-centre network
 h100:8x2048       GPUs per NVLink domain x domains
 gb200:72x8@ib400-nvl72
 v5p-128           a cloud name: 128 TensorCores = 64 chips = v5p:4x4x4
+rtx-4090          a board: one chip, no shape and no network
 """
 
 import re
@@ -14,7 +15,8 @@ from math import prod
 
 from meshwright.hardware import fabric as fabrics
 from meshwright.hardware import slices as tpu_slices
-from meshwright.hardware.chip import Chip, Switch, Torus
+from meshwright.hardware.boards import boards_are_single, read_board
+from meshwright.hardware.chip import Alone, Chip, Switch, Torus
 from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.fabric import Fabric
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
@@ -97,17 +99,24 @@ def parse_cluster(
         "cpu_update", cpu_update, (str, type(None)), "a rate such as '3 Gparam/s', or None", ClusterError
     )
     asked = _read(text, fabric, profile)
+    built, network = _laid_out(asked)
+    if profile != CATALOGUE:
+        built = _with_profile(built, profile)
+    return _finish(asked, network, built, host_memory, cpu_update)
+
+
+def _laid_out(asked: _Asked) -> tuple["_Built", Fabric | None]:
+    """The chips with their network, and the fabric beyond a domain or slice."""
+    up = asked.chip.scale_up
+    if isinstance(up, Alone):
+        return _board_cluster(asked), None
     network = fabrics.load_fabric(
         asked.chip.scale_out.default_fabric if asked.fabric is None else asked.fabric
     )
     fabrics.check_fits(network, asked.chip)
-    if isinstance(asked.chip.scale_up, Torus):
-        built = _torus_cluster(asked, asked.chip.scale_up, network)
-    else:
-        built = _switched_cluster(asked, asked.chip.scale_up, network)
-    if profile != CATALOGUE:
-        built = _with_profile(built, profile)
-    return _finish(asked, network, built, host_memory, cpu_update)
+    if isinstance(up, Torus):
+        return _torus_cluster(asked, up, network), network
+    return _switched_cluster(asked, up, network), network
 
 
 @dataclass(frozen=True)
@@ -155,9 +164,16 @@ def _read(text: str, fabric: str | None, profile: str) -> _Asked:
     if fabric is not None and not fabrics.is_path(fabric):
         fabric = fabric.strip().lower()
     if match["shape"] is None:
+        board, exact = read_board(match["chip"], profile)
+        if board is not None:
+            if not exact or slices is not None or fabric is not None:
+                raise ClusterError(boards_are_single(text, board))
+            return _Asked(board, (1,), None, None)
         chip, dims, note = _read_cloud_name(match["chip"], profile)
         return _Asked(chip, dims, slices, fabric, (note,))
     chip = profile_chip(match["chip"], profile)
+    if chip.is_board:
+        raise ClusterError(boards_are_single(text, chip))
     dims = tuple(int(size) for size in match["shape"].split("x"))
     if 0 in dims or slices == 0:
         raise ClusterError(f"cluster {text[:80]!r} has a zero in it; every size is at least 1")
@@ -187,6 +203,21 @@ def _read_cloud_name(name: str, profile: str) -> tuple[Chip, tuple[int, ...], st
     if isinstance(chip.scale_up, Switch):
         example = f"{chip.scale_up.domain.count}x4"
     raise ClusterError(f"cluster {name!r} has no shape; write it like {chip.name}:{example}")
+
+
+def _board_cluster(asked: _Asked) -> _Built:
+    """One device, in a level of one that nothing crosses: its rate, the memory's, is never used."""
+    inside = SwitchTier("package", 1, asked.chip.hbm_bytes_per_s, 0.0)
+    return _Built(
+        name=asked.chip.name,
+        shape=(1, 1),
+        slices=1,
+        levels=(inside,),
+        block_devices=asked.chip.devices_per_chip,
+        fabric_note="a board: one chip without a network",
+        uses_fabric=False,
+        warnings=asked.notes,
+    )
 
 
 def _torus_cluster(asked: _Asked, torus: Torus, network: Fabric) -> _Built:
@@ -312,7 +343,11 @@ def _domain_too_large(chip: Chip, switch: Switch, size: int, count: int) -> str:
 
 
 def _finish(
-    asked: _Asked, network: Fabric, built: _Built, host_memory: str | None, cpu_update: str | None
+    asked: _Asked,
+    network: Fabric | None,
+    built: _Built,
+    host_memory: str | None,
+    cpu_update: str | None,
 ) -> Cluster:
     chip = asked.chip
     chips = prod(built.shape) * built.slices
@@ -320,7 +355,8 @@ def _finish(
     warnings = [*built.warnings, *host_notes]
     if chip.memory_warning:
         warnings.append(chip.memory_warning)
-    sources = (*chip.sources(), *built.sources, *(network.sources() if built.uses_fabric else ()))
+    beyond = network.sources() if network is not None and built.uses_fabric else ()
+    sources = (*chip.sources(), *built.sources, *beyond)
     return Cluster(
         name=built.name + ("" if asked.fabric_is_default else f"@{asked.fabric}"),
         chip=chip,

@@ -79,7 +79,9 @@ def pod_chips(chip: Chip) -> int:
 
 
 def wires(cluster: Cluster) -> tuple[Wire, ...]:
-    """Levels of a cluster's network, innermost first."""
+    """Levels of a cluster's network, innermost first; a board has none."""
+    if cluster.chip.is_board:
+        return ()
     out = []
     devices = 1
     for level in cluster.levels:

@@ -120,11 +120,12 @@ def compare(args: argparse.Namespace) -> int:
 
 
 def chips(args: argparse.Namespace) -> int:
+    from meshwright.hardware.catalog import boards
     from meshwright.hardware.catalog import chips as names
     from meshwright.hardware.chip import load_chip
     from meshwright.optimizer.report import catalog
 
-    chosen = [load_chip(name).name for name in args.names] or list(names())
+    chosen = [load_chip(name).name for name in args.names] or [*names(), *boards()]
     if args.json:
         _print_json(catalog.chips_data(chosen))
     else:

@@ -25,9 +25,11 @@ from meshwright.hardware.units import human_rate
 def fabric_tree(cluster: Cluster) -> Working:
     """Counts of switches, cables, bandwidth and bisection by level; a fat tree with full bisection.
 
-    Errors: ClusterError for a torus; MissingFigureError where no source describes the switches.
+    Errors: ClusterError for a torus or a board; MissingFigureError where no source describes the switches.
     """
     chip = cluster.chip
+    if chip.is_board:
+        raise ClusterError(f"{cluster.name} is a board: one chip without a network, so there are no switches")
     if not isinstance(chip.scale_up, Switch):
         raise ClusterError(
             f"{cluster.name} is a torus, without switches; ask 'meshwright inventory {cluster.name}'"

@@ -132,6 +132,8 @@ def _network(chip: Chip) -> Ceiling:
         return Ceiling(
             "one ICI axis", ring_rate(link.si), f"2 x {link.text} one way on a ring; {cited(link)}"
         )
+    if chip.is_board:
+        raise MissingFigureError(f"{chip.name} is a board: no network joins it to another chip")
     figure = chip.scale_up.per_chip_one_way
     return Ceiling(chip.scale_up.kind, figure.si, f"egress of one chip; {cited(figure)}")
 
@@ -145,6 +147,8 @@ def ring_rate(link_bytes_per_s: float) -> float:
 
 def _dcn(chip: Chip) -> Ceiling:
     figure = chip.scale_out.per_chip_one_way
+    if chip.is_board:
+        raise MissingFigureError(f"{chip.name} is a board: no network joins it to another chip")
     if figure is None:
         raise MissingFigureError(
             f"no source gives the scale-out rate of {chip.name}; give it, like --rate '6.25 GB/s'"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from meshwright.hardware.catalog import fabrics, known_clusters
+from meshwright.hardware.catalog import boards, fabrics, known_clusters
 from meshwright.hardware.chip import Chip, Torus, load_chip
 from meshwright.hardware.fabric import load_fabric
 from meshwright.hardware.figures import Figure, Strict
@@ -33,6 +33,23 @@ def _device(chip: Chip) -> dict[str, Any]:
 
 def chips_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
     """One line per chip; with `sources` also where each figure comes from."""
+    together = [name for name in names if not load_chip(name).is_board]
+    alone = [name for name in names if load_chip(name).is_board]
+    if together:
+        yield from _together(together)
+    if alone:
+        yield from _alone(alone)
+    if sources:
+        for name in names:
+            yield title(name, load_chip(name).title)
+            yield table(list(_figures(load_chip(name))), "lll")
+            yield from (line(note) for note in load_chip(name).notes)
+    else:
+        yield faint("--sources lists every figure with its origin; --json prints all of it.")
+
+
+def _together(names: Sequence[str]) -> Iterator[Block]:
+    """Chips that clusters are made of."""
     yield headline("Chips, per device (what a program sees); rates one way, peaks dense")
     header = ("chip", "devices", "bf16", "fp8", "memory", "HBM", "scale-up", "scale-out", "power", "price")
     units = ("", "a chip", "TFLOP/s", "TFLOP/s", "GiB", "GB/s", "", "GB/s", "W/chip", "USD/chip-h")
@@ -41,13 +58,26 @@ def chips_page(names: Sequence[str], sources: bool) -> Iterator[Block]:
         "memory: usable where a source says, else nominal. scale-up: of a torus one link. power: what a chip may draw. "
         "price: on-demand list. -: no source."
     )
-    if sources:
-        for name in names:
-            yield title(name, load_chip(name).title)
-            yield table(list(_figures(load_chip(name))), "lll")
-            yield from (line(note) for note in load_chip(name).notes)
-    else:
-        yield faint("--sources lists every figure with its origin; --json prints all of it.")
+
+
+def _alone(names: Sequence[str]) -> Iterator[Block]:
+    """Edge boards and consumer devices."""
+    yield headline("Boards: edge boards and consumer devices, one chip without a network; peaks dense")
+    dtypes = ("bf16", "fp16", "fp8", "fp4", "int8")
+    header = ("board", *dtypes, "memory", "bandwidth", "power")
+    units = ("", *("TOP/s" if d == "int8" else "TFLOP/s" for d in dtypes), "GiB", "GB/s", "W")
+    rows = [
+        (
+            chip.name, *(_peak(chip, dtype, ",.4g") for dtype in dtypes), f"{chip.memory_bytes / 2**30:.2f}",
+            f"{chip.hbm_bytes_per_s / 1e9:g}", "-" if chip.power is None else f"{chip.power.si:g}",
+        )
+        for chip in map(load_chip, names)
+    ]  # fmt: skip
+    yield table([units, *rows], "lrrrrrrrr", header=header)
+    yield faint(
+        "memory: nominal, of the largest configuration; shared with the CPU where the board has one memory. power: what it "
+        "may draw. -: no source."
+    )
 
 
 def _chip_row(chip: Chip) -> tuple[str, ...]:
@@ -65,8 +95,8 @@ def _chip_row(chip: Chip) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _peak(chip: Chip, dtype: str) -> str:
-    return f"{chip.peak_flop_per_s(dtype) / 1e12:,.0f}" if dtype in chip.peak else "-"
+def _peak(chip: Chip, dtype: str, form: str = ",.0f") -> str:
+    return format(chip.peak_flop_per_s(dtype) / 1e12, form) if dtype in chip.peak else "-"
 
 
 def _figures(part: Strict, path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -96,6 +126,7 @@ def _walk(value: object, path: str) -> Iterator[tuple[str, str, str]]:
 def clusters_data() -> dict[str, Any]:
     return {
         "clusters": [c.model_dump(mode="json") for c in known_clusters()],
+        "boards": [{"cluster": name, "title": load_chip(name).title} for name in boards()],
         "fabrics": {name: load_fabric(name).model_dump(mode="json") for name in fabrics()},
     }
 
@@ -109,11 +140,20 @@ def clusters_page(sources: bool) -> Iterator[Block]:
         ("h100:8x2048", "GPUs per NVLink domain x domains"),
         ("h100:8x64@roce", "another fabric than the chip's default; a YAML file works too"),
         ("v5p-128", "a cloud name: 128 TensorCores = 64 chips"),
+        ("jetson-agx-orin-64gb", "a board: one chip, no shape, no network"),
     ]
     yield table(grammar, "ll")
     yield title("Reference systems")
     yield table(
         [(c.cluster, c.title, *([c.source] if sources else [])) for c in known_clusters()],
+        "lll"[: 2 + sources],
+    )
+    yield title("Boards", "each a cluster of one by its name; figures: meshwright chips")
+    yield table(
+        [
+            (chip.name, chip.title, *(["; ".join(chip.sources())] if sources else []))
+            for chip in map(load_chip, boards())
+        ],
         "lll"[: 2 + sources],
     )
     yield title("Fabrics", "the network beyond a domain or slice")

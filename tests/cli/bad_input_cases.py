@@ -226,8 +226,8 @@ CASES = [
         MORE,
         "--efficiency bad-keys.yaml",
         (
-            "bad-keys.yaml: common is 3; expected a mapping; families has the key 'gpu'; expected 'tpu', 'nvidia' or "
-            "'amd'"
+            "bad-keys.yaml: common is 3; expected a mapping; families has the key 'gpu'; expected 'tpu', 'nvidia', "
+            "'amd' or 'apple'"
         ),
     ),
     (
