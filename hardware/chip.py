@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from pydantic import Field
 
-from meshwright.hardware.errors import MissingFigureError, UnknownNameError
+from meshwright.hardware.errors import MissingFigureError, UnknownNameError, check_type
 from meshwright.hardware.figures import (
     DATA,
     BytesFigure,
@@ -250,7 +250,8 @@ def is_chip(name: str) -> bool:
 
 
 def name_key(name: str) -> str:
-    """A chip's name as it is looked up: lower case, dashes."""
+    """A chip's name as it is looked up: lower case, dashes. Errors: InputError for what is no text."""
+    check_type("chip", name, str, "a name such as 'v5p'")
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
@@ -264,5 +265,6 @@ def load_chip(name: str) -> Chip:
         return _read(key)
     known = _by_alias()
     if key not in known:
-        raise UnknownNameError("chip", name, known)
+        see = f"{len(chip_names())} chips and {len(board_names())} boards are known: meshwright chips"
+        raise UnknownNameError("chip", name, known, see=see)
     return _read(known[key])

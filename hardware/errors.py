@@ -33,14 +33,16 @@ class InputError(MeshwrightError):
 
 
 class UnknownNameError(InputError):
-    """A name that no catalogue holds."""
+    """A name that no catalogue holds; `see` says where all are listed, for catalogues too long for a line."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], where: str = "") -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], where: str = "", see: str = "") -> None:
         names = sorted(known)
         close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         if close:
             hint = f"; did you mean {' or '.join(close)}?"
             hint += f" Known: {', '.join(names)}" if len(names) <= _FEW else ""
+        elif see:
+            hint = f"; {see}"
         elif len(names) <= _MOST_LISTED:
             hint = f"; known: {', '.join(names)}"
         else:

@@ -7,6 +7,15 @@ from collections.abc import Mapping
 
 from meshwright.costmodel.counting import counts
 from meshwright.costmodel.counting.parts import letters
+from meshwright.costmodel.doors import (
+    ChipSource,
+    ModelSource,
+    check_positive,
+    check_whole,
+    chip_of,
+    framework_of,
+    model_of,
+)
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.memory import STATE_PARTS, bytes_per_param
 from meshwright.costmodel.model import ModelSpec
@@ -16,13 +25,17 @@ from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
-from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.hardware.errors import UnknownNameError, check_type
 
 ZERO_LEVELS = ("ZeRO-0 (pure DP)", "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP)")
 
 
 def count_state(
-    model: ModelSpec, framework: Framework, optimizer: str, chip: Chip | None = None, shards: int = 1
+    model: ModelSource,
+    framework: Framework | str = "jax",
+    optimizer: str = "adamw",
+    chip: ChipSource | None = None,
+    shards: int = 1,
 ) -> Working:
     """Bytes of parameters, optimizer, gradients: as the book counts them and as the planner holds them.
 
@@ -33,6 +46,10 @@ def count_state(
     Raises:
         UnknownNameError: no such optimizer.
     """
+    model, chip = model_of(model), None if chip is None else chip_of(chip)
+    framework = framework_of(framework)
+    check_whole(shards=shards)
+    check_type("optimizer", optimizer, str, "a name such as 'adamw'")
     if optimizer not in OPTIMIZER_STATE_BYTES:
         raise UnknownNameError("optimizer", optimizer, OPTIMIZER_STATE_BYTES)
     ours, summed = (
@@ -94,7 +111,9 @@ def _what_fits(model: ModelSpec, chip: Chip | None, steps: Mapping[str, Step]) -
     )
 
 
-def count_batch(model: ModelSpec, chip: Chip, weights: str = "bf16", compute: str = "bf16") -> Working:
+def count_batch(
+    model: ModelSource, chip: ChipSource, weights: str = "bf16", compute: str = "bf16"
+) -> Working:
     """Tokens from which on products with weights take longer to compute than the weights take to arrive from HBM.
 
     Args:
@@ -104,6 +123,7 @@ def count_batch(model: ModelSpec, chip: Chip, weights: str = "bf16", compute: st
         UnknownNameError: no such dtype.
         MissingFigureError: the chip has no peak for `compute`.
     """
+    model, chip = model_of(model), chip_of(chip)
     weights, compute = parse_dtype(weights), parse_dtype(compute)
     size, peak, hbm = ELEMENT_BYTES[weights], chip.peak_flop_per_s(compute), chip.hbm_bytes_per_s
     dense = critical_batch(size, peak, hbm)
@@ -137,11 +157,12 @@ def count_batch(model: ModelSpec, chip: Chip, weights: str = "bf16", compute: st
 
 
 def count_utilisation(
-    model: ModelSpec, seq_len: int, tokens: int, chip_s: float, flop_per_s: float
+    model: ModelSource, seq_len: int, tokens: int, chip_s: float, flop_per_s: float
 ) -> Working:
     """MFU of a run that trained on `tokens` in `chip_s` chip-seconds at a peak of `flop_per_s` each."""
-    if chip_s <= 0 or flop_per_s <= 0:
-        raise InputError(f"{chip_s:g} chip-seconds at {flop_per_s:g} FLOP/s: both must be above zero")
+    model = model_of(model)
+    check_whole(seq_len=seq_len, tokens=tokens)
+    check_positive(chip_s=chip_s, flop_per_s=flop_per_s)
     exact = TRAIN * token_flops(model, seq_len)
     rule = counts.rule_flops(model.active_params)
     steps = {

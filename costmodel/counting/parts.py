@@ -16,6 +16,7 @@ from meshwright.costmodel.counting.activations import (
 )
 from meshwright.costmodel.counting.counts import FEED_FORWARD, KERNEL, PROJECTIONS
 from meshwright.costmodel.counting.kvcache import SAVINGS, cache_bytes, cached_width, without
+from meshwright.costmodel.doors import ModelSource, check_whole, framework_of, model_of
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.layout import POLICIES
 from meshwright.costmodel.model import LayerKind, ModelSpec
@@ -51,13 +52,15 @@ def letters(model: ModelSpec) -> dict[str, Step]:
     return {"model": Step(" ".join(f"{k}={v}" for k, v in found.items()), note=f"{kinds}{tied}")}
 
 
-def count_parts(model: ModelSpec, seq_len: int, tokens: int | None = None) -> Working:
+def count_parts(model: ModelSource, seq_len: int, tokens: int | None = None) -> Working:
     """Parameters and FLOPs by part, and when attention matters.
 
     Args:
         seq_len: T; attention grows with it.
         tokens: of a whole run, for its FLOPs; None leaves them out.
     """
+    model = model_of(model)
+    check_whole(seq_len=seq_len, tokens=1 if tokens is None else tokens)
     parts = counts.parts_of(model, seq_len)
     forward, whole = token_flops(model, seq_len), token_flops(model, seq_len, causal=False)
     kernel, all_keys = (counts.attention_flops(model, seq_len, causal) for causal in (True, False))
@@ -150,13 +153,14 @@ def _part_rows(parts: dict[str, counts.Part], params: int, forward: float) -> tu
     return tuple(rows)
 
 
-def count_cache(model: ModelSpec, context: int, sequences: int = 1, dtype: str = "bf16") -> Working:
+def count_cache(model: ModelSource, context: int, sequences: int = 1, dtype: str = "bf16") -> Working:
     """The key-value cache of sequences of `context` tokens, by dtype, and what makes it small.
 
     Raises:
         UnknownNameError: no such dtype.
     """
-    dtype = parse_dtype(dtype)
+    model, dtype = model_of(model), parse_dtype(dtype)
+    check_whole(context=context, sequences=sequences)
     each = ELEMENT_BYTES[dtype]
     token, sequence = _whole(cache_bytes(model, 1, each)), _whole(cache_bytes(model, context, each))
     weights = BF16 * model.params
@@ -206,8 +210,11 @@ def _whole(size_bytes: float) -> float:
     return int(size_bytes) if float(size_bytes).is_integer() else size_bytes
 
 
-def count_activations(model: ModelSpec, framework: Framework, seq_len: int, tokens: int) -> Working:
+def count_activations(model: ModelSource, framework: Framework | str, seq_len: int, tokens: int) -> Working:
     """What each recompute policy saves of `tokens` and which FLOPs it repeats, by the planner and by the book."""
+    model = model_of(model)
+    framework = framework_of(framework)
+    check_whole(seq_len=seq_len, tokens=tokens)
     found = saved_by_all(model, framework, seq_len)
     full, everything = found[POLICIES.index("full")], found[POLICIES.index("none")]
     rows = [_policy_row(saved, model, tokens, i < len(POLICIES)) for i, saved in enumerate(found)]

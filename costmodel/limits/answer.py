@@ -13,7 +13,7 @@ from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.working import Step, Value, Working
-from meshwright.hardware.errors import ClusterError
+from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.units import human_count
 
 _SHOWN = 4  # tilings of each sort on the page
@@ -29,6 +29,7 @@ def limits(setting: Setting, *, with_batch: bool = True) -> Working:
     Raises:
         ClusterError: a single device. WorkloadError: a batch that does not split over the slices.
     """
+    _check(setting)
     of = Limits.of(setting)
     steps = limit_steps.torus(of) if of.network.torus else limit_steps.switched(of)
     notes = _conventions(of)
@@ -47,6 +48,7 @@ def limits(setting: Setting, *, with_batch: bool = True) -> Working:
 
 def scaling(setting: Setting) -> tuple[Working, Curve]:
     """The layers of a step on ever more chips at the same batch, and where communication binds."""
+    _check(setting)
     of = Limits.of(setting)
     shared = of.groups.mixed
     if shared is None:
@@ -82,6 +84,10 @@ def scaling(setting: Setting) -> tuple[Working, Curve]:
         notes=(note,),
         table=tuple(_points(chips, tokens, drawn)),
     ), drawn  # fmt: skip
+
+
+def _check(setting: Setting) -> None:
+    check_type("setting", setting, Setting, "that of resolve(model, cluster, training)")
 
 
 def _chip_counts(most: int) -> list[int]:

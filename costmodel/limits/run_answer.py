@@ -4,13 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from meshwright.costmodel.doors import (
+    ClusterSource,
+    ModelSource,
+    check_positive,
+    check_whole,
+    cluster_of,
+    model_of,
+)
 from meshwright.costmodel.limits import run_time as run
 from meshwright.costmodel.limits.run_time import DAY_S, YEAR_DAYS, Failures
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import WorkloadError, shown
+from meshwright.hardware.errors import WorkloadError, check_type
 from meshwright.hardware.units import human_count
 
 Steps = dict[str, Step]
@@ -27,11 +35,14 @@ class Speed:
     def __post_init__(self) -> None:
         if (self.mfu is None) == (self.tokens_per_s is None):
             raise WorkloadError("a run's speed is either an mfu or tokens per second; give one of them")
+        check_positive(WorkloadError, **{"tokens per second": self.tokens_per_s})
+        if self.mfu is not None:
+            run.check_mfu(self.mfu)
 
 
 def train_time(
-    model: ModelSpec,
-    cluster: Cluster,
+    model: ModelSource,
+    cluster: ClusterSource,
     tokens: int,
     seq_len: int,
     speed: Speed,
@@ -49,8 +60,13 @@ def train_time(
     Raises:
         WorkloadError: a number out of range. MissingFigureError: the chip has no peak for the dtype.
     """
-    if tokens < 1:
-        raise WorkloadError(f"a run of {shown(tokens)} tokens is no run; give --tokens such as 15T")
+    model, cluster = model_of(model), cluster_of(cluster)
+    check_whole(WorkloadError, tokens=tokens, seq_len=seq_len)
+    check_type("speed", speed, Speed, "a Speed(mfu=0.4) or a Speed(tokens_per_s=1e6)", WorkloadError)
+    taken = "a Failures(mean_s, checkpoint_s), or None"
+    check_type("failures", failures, (Failures, type(None)), taken, WorkloadError)
+    check_positive(WorkloadError, usd_per_chip_hour=usd_per_chip_hour, watts=watts, deadline_s=deadline_s)
+    check_type("dtype", dtype, str, "a name such as 'bf16'", WorkloadError)
     peak = cluster.chip.peak_flop_per_s(dtype) * cluster.chip.devices_per_chip
     flops = TRAIN * token_flops(model, seq_len) * tokens
     rule = run.step_flops(model.active_params, tokens)

@@ -11,6 +11,7 @@ Computer Systems 22 (2006).
 
 from dataclasses import dataclass
 from math import exp, expm1, sqrt
+from numbers import Real
 
 from meshwright.costmodel.counting.counts import rule_flops
 from meshwright.hardware.errors import WorkloadError, shown
@@ -39,7 +40,7 @@ class Failures:
     def __post_init__(self) -> None:
         for name, value in (("mtbf", self.mean_s), ("checkpoint", self.checkpoint_s)):
             _above_zero(name, value, "seconds")
-        if not 0 <= self.restart_s < float("inf"):
+        if not isinstance(self.restart_s, Real) or not 0 <= self.restart_s < float("inf"):
             raise WorkloadError(f"restart is {shown(self.restart_s)} seconds; give zero or more")
 
     @property
@@ -75,11 +76,16 @@ def effective_flop_per_s(chips: float, flop_per_s: float, mfu: float) -> float:
     Raises:
         WorkloadError: an mfu that is no share, or nothing to compute with.
     """
-    if not 0 < mfu <= 1:
-        raise WorkloadError(f"mfu is {shown(mfu)}; give a share of peak above 0 and at most 1, such as 0.4")
+    check_mfu(mfu)
     _above_zero("chips", chips, "chips")
     _above_zero("the peak", flop_per_s, "FLOP/s")
     return chips * flop_per_s * mfu
+
+
+def check_mfu(mfu: float) -> None:
+    """Raises WorkloadError for an mfu that is no share of peak."""
+    if isinstance(mfu, bool) or not isinstance(mfu, Real) or not 0 < mfu <= 1:
+        raise WorkloadError(f"mfu is {shown(mfu)}; give a share of peak above 0 and at most 1, such as 0.4")
 
 
 def chips_for(flops: float, seconds: float, flop_per_s: float, mfu: float) -> float:
@@ -116,5 +122,5 @@ def energy_j(chips: float, seconds: float, watts: float) -> float:
 
 
 def _above_zero(what: str, value: float, unit: str) -> None:
-    if not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < float("inf"):
         raise WorkloadError(f"{what} is {shown(value)} {unit}; give a number above zero")

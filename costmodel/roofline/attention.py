@@ -7,13 +7,14 @@ T queries meet S keys with N query heads, K key-value heads (G = N / K) of width
 FLOPs and bytes are the planner's (`core_flops`, `attention_bytes`). Source: jax-ml/scaling-book, chapters 4 and 7.
 """
 
+from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
 from meshwright.costmodel.model import Attention
 from meshwright.costmodel.operators import attention_bytes, attention_span, core_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, given_rate, peak, source_rate
 from meshwright.costmodel.roofline.intensity import binds, bounds, critical_intensity, devices_note, lower_s
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.working import Step, Working
-from meshwright.hardware.chip import ELEMENT_BYTES, Chip
+from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.errors import InputError
 
 
@@ -38,7 +39,7 @@ def intensity_limit(group: float, element_bytes: float = 2) -> float:
 
 
 def attention(
-    chip: Chip,
+    chip: ChipSource,
     *,
     queries: int,
     keys: int,
@@ -67,10 +68,12 @@ def attention(
         "queries": queries, "keys": keys, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim,
         "sequences": sequences,
     }  # fmt: skip
+    chip = chip_of(chip)
+    check_positive(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     _check(counts)
     if causal and queries > keys:
         raise InputError(f"{queries} queries cannot see back over {keys} keys; causal needs queries <= keys")
-    dtype, kv_dtype = parse_dtype(dtype), parse_dtype(kv_dtype or dtype)
+    dtype, kv_dtype = parse_dtype(dtype), parse_dtype(dtype if kv_dtype is None else kv_dtype)
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
     move = source_rate(chip, source) if bytes_per_s is None else given_rate(source, bytes_per_s)
     query_bytes, kv_bytes = ELEMENT_BYTES[dtype], ELEMENT_BYTES[kv_dtype]
@@ -126,9 +129,7 @@ def attention(
 
 
 def _check(counts: dict[str, int]) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"{name}={count} is not above zero")
+    check_whole(**counts)
     if counts["heads"] % counts["kv_heads"]:
         raise InputError(
             f"heads={counts['heads']} is not a multiple of kv_heads={counts['kv_heads']}; "

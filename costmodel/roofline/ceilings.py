@@ -16,7 +16,7 @@ import numpy as np
 
 from meshwright.costmodel.collectives import Network, axis_rate
 from meshwright.hardware.chip import Chip, Torus
-from meshwright.hardware.errors import MissingFigureError, UnknownNameError
+from meshwright.hardware.errors import MissingFigureError, UnknownNameError, check_type
 from meshwright.hardware.figures import Figure
 from meshwright.hardware.network import TorusAxis
 from meshwright.hardware.onchip import SUBLANES, TpuUnits, gpu_units, tpu_units, units_of, vector_flop_per_s
@@ -63,6 +63,7 @@ def vector_peak(chip: Chip) -> Ceiling:
 
 def given_rate(source: str, per_s: float) -> Ceiling:
     """A rate that the question gives, of a place of SOURCES. Errors: UnknownNameError."""
+    check_type("source", source, str, "a place such as 'hbm'")
     if source not in _PLACES:
         raise UnknownNameError("source", source, SOURCES)
     return Ceiling(_PLACES[source], per_s, "given")
@@ -76,6 +77,7 @@ def source_rate(chip: Chip, source: str) -> Ceiling:
     readers = {
         "hbm": _hbm, "vmem": _vmem, "l2": _l2, "host": _host, "network": _network, "dcn": _dcn,
     }  # fmt: skip
+    check_type("source", source, str, "a place such as 'hbm'")
     if source not in readers:
         raise UnknownNameError("source", source, SOURCES)
     return readers[source](chip)

@@ -10,12 +10,13 @@ one chip (ceilings.py). Source: jax-ml/scaling-book, chapters 1, 2, 4 and 12.
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from meshwright.costmodel.doors import ChipSource, check_positive, chip_of
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, given_rate, peak, source_rate, vector_peak
 from meshwright.costmodel.roofline.operands import Work, parse_dtype
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, check_type
 
 
 def lower_s(*seconds: float) -> float:
@@ -73,7 +74,10 @@ def attainable(intensity: float, flop_per_s: float, bytes_per_s: float) -> float
 
 def overlap(seconds: Mapping[str, float]) -> Working:
     """Bounds from the seconds of each resource. Errors: InputError where there are none, or one is negative."""
-    if not seconds or min(seconds.values()) < 0:
+    check_type("seconds", seconds, Mapping, "seconds by name, like {'t_math': 1.0, 't_comms': 1.0}")
+    for name, value in seconds.items():
+        check_type(name, value, (int, float), "seconds, like 1.0")
+    if not seconds or not all(0 <= value < inf for value in seconds.values()):
         raise InputError("give at least one time, none below zero, like t_math=1 and t_comms=1")
     given = {name: Step(value, "s") for name, value in seconds.items()}
     return Working("bounds of an operation", given, bounds(seconds), binds(seconds))
@@ -81,17 +85,19 @@ def overlap(seconds: Mapping[str, float]) -> Working:
 
 def dot_product(length: float, dtype: str = "bf16") -> Work:
     """The dot product of two vectors; its intensity tends to 1 / bytes per element."""
+    check_positive(length=length)
     return Work(2.0 * length - 1.0, ELEMENT_BYTES[parse_dtype(dtype)] * (2.0 * length + 1.0))
 
 
 def elementwise(length: float, dtype: str = "bf16", operands: int = 2, flops: float = 1.0) -> Work:
     """An elementwise operation that reads `operands` arrays and writes one."""
+    check_positive(length=length, operands=operands, flops=flops)
     return Work(flops * length, ELEMENT_BYTES[parse_dtype(dtype)] * (operands + 1.0) * length)
 
 
 def operator(
     work: Work,
-    chip: Chip,
+    chip: ChipSource,
     *,
     dtype: str = "bf16",
     vector: bool = False,
@@ -105,8 +111,9 @@ def operator(
     `vector` takes the rate of the vector units instead of the matrix units'; `flop_per_s` and `bytes_per_s` stand for
     the chip's. Errors: InputError, MissingFigureError.
     """
-    if work.flops <= 0 or work.bytes <= 0:
-        raise InputError(f"flops={work.flops:g} and bytes={work.bytes:g} must both be above zero")
+    chip = chip_of(chip)
+    check_type("work", work, Work, "a Work(flops, bytes), like dot_product(4096)")
+    check_positive(flops=work.flops, bytes=work.bytes, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
     if flop_per_s is not None:
         math = Ceiling("peak", flop_per_s, "given")
     else:

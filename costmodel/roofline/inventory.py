@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from math import prod
 
+from meshwright.costmodel.doors import ChipSource, ClusterSource, check_whole, chip_of, cluster_of
 from meshwright.costmodel.roofline.ceilings import peak, source_rate
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.working import Step, Value, Working
@@ -23,8 +24,9 @@ from meshwright.hardware.onchip import (
 SHOWN = ("bf16", "fp8", "fp4", "int8", "int4")  # peaks told on the page
 
 
-def inventory(cluster: Cluster) -> Working:
+def inventory(cluster: ClusterSource) -> Working:
     """Counts and totals of a cluster, its network level by level, and the intensities its chips balance at."""
+    cluster = cluster_of(cluster)
     chip = cluster.chip
     blocks = cluster.slices if isinstance(chip.scale_up, Torus) else cluster.shape[1]
     found = totals(chip, cluster.chips, blocks)
@@ -39,8 +41,10 @@ def inventory(cluster: Cluster) -> Working:
     )
 
 
-def pod(chip: Chip, chips: int) -> Working:
+def pod(chip: ChipSource, chips: int) -> Working:
     """The same of a number of chips whose shape does not matter."""
+    chip = chip_of(chip)
+    check_whole(chips=chips)
     found = totals(chip, chips)
     steps = _counts(chip, found) | _sums(chip, found) | balance(chip)
     return Working(f"{chips:,} chips: {chip.title}", _per_chip(chip), steps)
@@ -66,8 +70,9 @@ def rate_ratio(chip: Chip, over: str, under: str) -> float:
     return source_rate(chip, over).per_s / source_rate(chip, under).per_s
 
 
-def ratios(chip: Chip, other: Chip) -> Working:
+def ratios(chip: ChipSource, other: ChipSource) -> Working:
     """Two chips side by side, bf16, memory and its rate; the first over the second."""
+    chip, other = chip_of(chip), chip_of(other)
     pairs = {
         "flops": (peak(chip, "bf16").per_s, peak(other, "bf16").per_s, "FLOP/s"),
         "hbm": (chip.memory.capacity.si, other.memory.capacity.si, "B"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isclose
 
+from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import (
     LINKS,
@@ -33,7 +34,7 @@ from meshwright.costmodel.roofline.intensity import (
 from meshwright.costmodel.roofline.operands import Product, parse_dtype, parse_product
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.chip import Chip
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, shown
 from meshwright.hardware.onchip import TpuUnits, padded, units_of
 from meshwright.hardware.units import human_bytes
 
@@ -44,7 +45,7 @@ ROWS = (1, 8, 32, 64, 128, 256, 512, 1024, 4096)
 
 def matmul(
     text: str,
-    chip: Chip,
+    chip: ChipSource,
     *,
     weights: str | None = None,
     compute: str | None = None,
@@ -58,6 +59,7 @@ def matmul(
     """Roofline of one product on one chip.
 
     Args:
+        chip: or its name.
         text: as 'bf16[B,8192] x bf16[8192,28672]'; the second array is the weights.
         weights: their dtype, instead of the one in the text.
         compute: the dtype whose peak counts; the wider of the two operands' if not given.
@@ -68,8 +70,13 @@ def matmul(
 
     Errors: InputError for shapes and dtypes that do not fit, MissingFigureError for rates that no source gives.
     """
+    chip = chip_of(chip)
+    check_positive(flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    _check_rows(rows)
+    if tile is not None:
+        _check_tile(tile)
     product = _with_weights(parse_product(text, sizes), weights)
-    dtype = parse_dtype(compute) if compute else wider(product)
+    dtype = wider(product) if compute is None else parse_dtype(compute)
     math = peak(chip, dtype) if flop_per_s is None else Ceiling(f"{dtype} peak", flop_per_s, "given")
     move = source_rate(chip, source) if bytes_per_s is None else given_rate(source, bytes_per_s)
     asked = _Matmul(product, chip, math, move, source, dtype)
@@ -118,7 +125,7 @@ class _Matmul:
 
     def _far_enough(self, rows: Sequence[int]) -> list[int]:
         """Rows on by fours until the weights no longer bind."""
-        out = list(rows)
+        out = [int(row) for row in rows]
         turn = critical_batch(self.product.w.element_bytes, self.math.per_s, self.move.per_s)
         while out[-1] < turn < _MOST_ROWS:
             out.append(4 * out[-1])
@@ -261,6 +268,20 @@ class _Matmul:
     def _open(self) -> list[str]:
         dims = dict.fromkeys((*self.product.x.dims, *self.product.w.dims))
         return [f"{d}=..." for d in dims if not d.isdigit() and d not in self.product.sizes]
+
+
+def _check_rows(rows: Sequence[int]) -> None:
+    if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
+        raise InputError(f"rows is {shown(rows)}; give the rows of a table, at least one, like (1, 64, 4096)")
+    for row in rows:
+        check_whole(rows=row)
+
+
+def _check_tile(tile: tuple[int, int]) -> None:
+    if not isinstance(tile, Sequence) or isinstance(tile, str) or len(tile) != 2:
+        raise InputError(f"tile is {shown(tile)}; give its rows and columns, like (256, 256)")
+    for side in tile:
+        check_whole(tile=side)
 
 
 def _count(rows: float) -> str:

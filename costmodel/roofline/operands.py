@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import get_args
 
+from meshwright.costmodel.doors import check_text, check_whole
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.hardware.chip import ELEMENT_BYTES, Dtype
-from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.hardware.errors import InputError, UnknownNameError, check_type
 from meshwright.hardware.units import parse_count
 
 _ALIASES = {
@@ -121,6 +122,7 @@ def unsharded_columns(product: Product, ways: int) -> int:
 
 def parse_dtype(name: str) -> str:
     """Errors: UnknownNameError."""
+    check_text("dtype", name, "bf16")
     found = _ALIASES.get(name.lower(), name.lower())
     if found not in get_args(Dtype):
         raise UnknownNameError("dtype", name, get_args(Dtype))
@@ -166,6 +168,7 @@ def parse_operand(text: str) -> Operand:
 
 def parse_product(text: str, sizes: Mapping[str, int] | None = None) -> Product:
     """Read a product; `sizes` are those of named dimensions. The output has x's dtype unless it is written."""
+    check_text("product", text, "bf16[4096,8192] x bf16[8192,28672]")
     arrow = re.split(r"->|→", text)
     operands = re.split(r"(?<=\])\s*(?:x|X|@|\*|×|·)\s*(?=\w*\[)", arrow[0])
     if len(arrow) > 2 or len(operands) != 2:
@@ -173,6 +176,7 @@ def parse_product(text: str, sizes: Mapping[str, int] | None = None) -> Product:
     x, w = (parse_operand(part) for part in operands)
     if not x.dims or not w.dims:
         raise InputError(f"product {text[:80]!r} has an array without dimensions; {_EXAMPLE}")
+    check_type("sizes", sizes, (Mapping, type(None)), "sizes by name, like {'B': 240}")
     given = dict(sizes or {})
     _check_sizes(given, (*x.dims, *w.dims))
     out = parse_operand(arrow[1]) if len(arrow) == 2 else None
@@ -201,6 +205,7 @@ def _check_sizes(sizes: Mapping[str, int], dims: tuple[str, ...]) -> None:
             raise InputError(
                 f"size {name}={size} names no dimension; the product has {', '.join(dict.fromkeys(dims))}"
             )
+        check_whole(**{f"size {name}": size})
         if not 0 < size <= _MOST:
             raise InputError(f"size {name}={size} is not from 1 to {_MOST:,}")
 

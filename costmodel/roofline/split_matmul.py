@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.costmodel.collectives import Network, duration, reduce_loads
+from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, cited, peak
 from meshwright.costmodel.roofline.intensity import binds, bounds, critical_intensity, seconds_at
@@ -24,7 +25,7 @@ from meshwright.hardware.network import Level, SwitchTier, TorusAxis
 
 def split_matmul(
     text: str,
-    chip: Chip,
+    chip: ChipSource,
     ways: int,
     *,
     sizes: Mapping[str, int] | None = None,
@@ -42,6 +43,9 @@ def split_matmul(
 
     Errors: InputError for shapes that do not fit or a k that does not divide.
     """
+    chip = chip_of(chip)
+    check_whole(ways=ways)
+    check_positive(flop_per_s=flop_per_s, link_bytes_per_s=link_bytes_per_s, out_bytes=out_bytes)
     product = parse_product(text, sizes)
     if ways < 2:
         raise InputError(f"a contraction split {ways} ways needs no sum; split it at least 2 ways")

@@ -118,7 +118,7 @@ def test_utilisation_of_deepseek_v3() -> None:
 
 def test_impossible_runs_are_refused_or_told() -> None:
     model = load_model("llama-3-8b")
-    with pytest.raises(InputError, match=r"0 chip-seconds at 1e[+]15 FLOP/s: both must be above zero"):
+    with pytest.raises(InputError, match="chip_s is 0; give a number above zero"):
         count_utilisation(model, 4096, 10**9, 0, 1e15)
     assert "more than there are" in count_utilisation(model, 4096, 10**15, 3600, 1e15).binds
 
