@@ -8,7 +8,7 @@ from meshwright.costmodel.serving import disaggregation as pools
 from meshwright.costmodel.serving import server as serving
 from meshwright.costmodel.serving.layout import network_s
 from meshwright.costmodel.serving.server import Served, Server
-from meshwright.costmodel.serving.service import Service, check_whole, main_kind, money
+from meshwright.costmodel.serving.service import Service, check_queries, check_whole, main_kind, money
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.units import human_bytes
@@ -42,7 +42,10 @@ def decode_model(
     Args:
         decode_tokens: tokens that a query generates, for queries per second.
         prompt_tokens: of its prompt, for evictions.
+
+    Errors: WorkloadError for a number below 1, a prompt longer than the context, or one without `decode_tokens`.
     """
+    check_queries(service.context, decode_tokens, prompt_tokens)
     served, server, model = service.served, service.server, service.model
     found = decode(served, server, batch, chip=service.cluster.chip, title=service.title)
     context, kv = service.context, ELEMENT_BYTES[service.kv]
@@ -53,26 +56,37 @@ def decode_model(
     longest = serving.largest(lambda tokens: batch * cache_bytes(model, tokens, kv) <= free)
     steps = dict(found.steps) | {
         "kv_bytes_per_token": Step(cache_bytes(model, 1, kv), "B", note="of one sequence"),
-        "max_context": Step(longest, "tokens", note="that each sequence of the batch can have"),
-        "t_attention_math": Step(attention, "s", "B FLOPs(S) / (n C)", "of attention, beside t_kv"),
-        "t_exact": Step(exact, "s", note="by product, with activations and attention's FLOPs"),
-        "t_network": Step(network, "s", note="tensor parallel over all devices, cache and experts exchanged"),
+        "max_context": Step(longest, "tokens", note="of each sequence of the batch"),
+        "t_attention_math": Step(attention, "s", note="attention, beside t_kv"),
+        "t_exact": Step(exact, "s", note="by product, with attention"),
+        "t_network": Step(network, "s", note="everything cut over all devices"),
         "t_upper": Step(exact + network, "s", "t_exact + t_network", "nothing overlapped"),
     }
-    if (ffn := main_kind(model).ffn).experts:
+    ffn = main_kind(model).ffn
+    if ffn.experts:
         dense = roofline.critical_batch(served.weight_bytes, server.flop_per_s, server.hbm_bytes_per_s)
         steps["critical_batch_experts"] = Step(
-            dense * ffn.experts / ffn.top_k, "sequences", "w C / (2 W) E / k", "of experts alone, as the book"
+            dense * ffn.experts / ffn.top_k, "sequences", "w C E / (2 W k)", "of experts alone"
         )
     if decode_tokens is not None:
         steps |= _queries(served, server, batch, decode_tokens, prompt_tokens)
     given = {**found.given, "S": Step(context, "tokens", note="context: of a sequence, in the cache")}
+    if ffn.experts:
+        given |= {
+            "E": Step(ffn.experts, "experts"),
+            "k": Step(ffn.top_k, "experts", note="that a token meets"),
+        }
+    if decode_tokens is not None:
+        given["G"] = Step(decode_tokens, "tokens", note="made per query")
+    if prompt_tokens is not None:
+        given["T"] = Step(prompt_tokens, "tokens", note="of the prompt of a query")
     return replace(found, given=given, steps=steps, notes=_notes(service, attention, batch))
 
 
 def _given(served: Served, server: Server, batch: int) -> dict[str, Step]:
     given = {
-        "n": Step(server.devices, "devices", note=f"{server.chips:g} chips"),
+        "n": Step(server.devices, "devices"),
+        "chips": Step(server.chips, "chips"),
         "C": Step(server.flop_per_s, "FLOP/s", note="of one device"),
         "W": Step(server.hbm_bytes_per_s, "B/s", note="HBM of one device"),
         "memory": Step(server.memory_bytes, "B", note="of one device"),
@@ -93,43 +107,60 @@ def _memory(served: Served, server: Server, batch: int, chip: Chip | None) -> di
         "param_bytes": Step(
             served.param_bytes, "B", "P w", f"{human_bytes(served.param_bytes / server.devices)} per device"
         ),
-        "kv_per_sequence": Step(served.kv_bytes, "B", "kv"),
-        "kv_bytes": Step(cached, "B", "B kv"),
-        "total_bytes": Step(total, "B", "P w + B kv"),
+        "kv_per_sequence": Step(served.kv_bytes, "B"),
+        "kv_bytes": Step(cached, "B", "B kv_per_sequence"),
+        "total_bytes": Step(total, "B", "param_bytes + kv_bytes"),
         "bytes_per_device": Step(
-            total / server.devices, "B", "/ n", f"of {human_bytes(server.memory_bytes)}"
+            total / server.devices, "B", "total_bytes / n", f"of {human_bytes(server.memory_bytes)}"
         ),
-        "fits": Step(total <= server.all_memory_bytes, note="weights and caches, nothing else"),
+        "fits": Step(total <= server.all_memory_bytes, note="weights and caches alone"),
         "free_hbm": Step(
-            free, "B", "n memory - P w", f"{human_bytes(max(free, 0) / server.devices)} per device"
+            max(free, 0.0),
+            "B",
+            "max(n memory - param_bytes, 0)",
+            f"{human_bytes(free / server.devices)} per device" if free > 0 else "the weights leave none",
         ),
-        "min_chips": Step(serving.chips_for(total, server), "chips", "total_bytes / memory"),
     }
+    if total > server.all_memory_bytes:
+        short = total - server.all_memory_bytes
+        steps["missing_bytes"] = Step(
+            short, "B", "total_bytes - n memory", f"{human_bytes(short / server.devices)} per device"
+        )
+    steps["min_chips"] = Step(serving.chips_for(total, server), "chips", "total_bytes chips / (n memory)")
     if served.kv_bytes:
-        steps["max_batch"] = Step(serving.most_sequences(served, server), "sequences", "free_hbm / kv")
+        steps["max_batch"] = Step(
+            serving.most_sequences(served, server), "sequences", "floor(free_hbm / kv_per_sequence)"
+        )
     if chip is not None:
         smallest = serving.smallest_slice(chip, serving.chips_for(total, server))
-        steps["slice"] = Step(smallest or "none listed", note="smallest that holds weights and caches")
+        steps["slice"] = Step(smallest or "none listed", note="smallest that holds both")
     return steps
 
 
 def _times(served: Served, server: Server, batch: int) -> dict[str, Step]:
     rate = float(serving.throughput(served, server, batch))
+    met = "P" if served.active_params == served.params else "active"
+    critical = "w C / (2 W)" if met == "P" else "w C P / (2 W active)"
     steps = {
         "t_load": Step(serving.load_s(served, server), "s", "P w / (n W)", "weights read once"),
-        "t_math": Step(float(serving.math_s(served, server, batch)), "s", "2 B active / (n C)"),
+        "t_math": Step(float(serving.math_s(served, server, batch)), "s", f"2 B {met} / (n C)"),
         "t_mlp": Step(float(serving.weights_s(served, server, batch)), "s", "max(t_load, t_math)"),
-        "t_kv": Step(float(serving.kv_s(served, server, batch)), "s", "B kv / (n W)"),
+        "t_kv": Step(float(serving.kv_s(served, server, batch)), "s", "B kv_per_sequence / (n W)"),
         "t_step": Step(float(serving.step_s(served, server, batch)), "s", "t_kv + t_mlp"),
-        "t_floor": Step(float(serving.step_s(served, server, 1)), "s", "t_step at B = 1", "least latency"),
+        "t_floor": Step(
+            float(serving.step_s(served, server, 1)),
+            "s",
+            "t_kv / B + max(t_load, t_math / B)",
+            "t_step of one sequence",
+        ),
         "t_full": Step(serving.full_memory_s(server), "s", "memory / W", "step of a full memory"),
         "throughput": Step(rate, "token/s", "B / t_step"),
-        "throughput_per_chip": Step(rate / server.chips, "token/s"),
+        "throughput_per_chip": Step(rate / server.chips, "token/s", "throughput / chips"),
         "critical_batch": Step(
             serving.critical_batch(served, server),
             "sequences",
-            "B: t_math = t_load",
-            "products compute bound",
+            critical,
+            "where t_math is t_load",
         ),
     }
     return steps | money(server, rate)
@@ -138,18 +169,14 @@ def _times(served: Served, server: Server, batch: int) -> dict[str, Step]:
 def _queries(
     served: Served, server: Server, batch: int, decode_tokens: int, prompt_tokens: int | None
 ) -> dict[str, Step]:
-    check_whole("decode tokens", decode_tokens)
     step = float(serving.step_s(served, server, batch))
     qps = float(pools.queries_per_s(batch, step, decode_tokens))
     steps = {
-        "t_decode": Step(
-            float(pools.decode_s(step, decode_tokens)), "s", "t_step G", f"G = {decode_tokens:,}"
-        ),
+        "t_decode": Step(float(pools.decode_s(step, decode_tokens)), "s", "t_step G"),
         "qps_total": Step(qps, "query/s", "B / (t_step G)"),
-        "qps_per_chip": Step(qps / server.chips, "query/s"),
+        "qps_per_chip": Step(qps / server.chips, "query/s", "qps_total / chips"),
     }
     if prompt_tokens is not None:
-        check_whole("prompt tokens", prompt_tokens)
         steps |= {
             "sequences_per_step": Step(
                 float(pools.finished_per_step(batch, decode_tokens)), "sequences", "B / G"
@@ -157,7 +184,7 @@ def _queries(
             "tokens_per_step": Step(
                 float(pools.evicted_tokens_per_step(batch, prompt_tokens, decode_tokens)),
                 "tokens",
-                "B (P + G) / G",
+                "B (T + G) / G",
                 "evicted from the cache",
             ),
         }

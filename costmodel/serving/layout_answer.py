@@ -20,7 +20,7 @@ from meshwright.costmodel.operators import BF16, product_bytes, product_flops
 from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import layout
-from meshwright.costmodel.serving.server import step_s
+from meshwright.costmodel.serving.server import decode_attention, step_s
 from meshwright.costmodel.serving.service import Service, check_whole, main_kind
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES
@@ -74,7 +74,7 @@ def matrix_steps(
     return {
         "t_math": Step(float(math), "s", "2 B D F / (Y C)", "of one matrix D x F"),
         "t_hbm": Step(float(read), "s", "w D F / (Y W_hbm)", "reading it"),
-        "t_ici": Step(float(crossing), "s", "2 B D / (M W)", "a crossing of its rows, (Y-1)/Y as 1"),
+        "t_ici": Step(float(crossing), "s", "2 B D / M_W", "its rows cross, (Y-1)/Y as 1"),
         "hbm_bound": Step(bool(read >= max(math, crossing)), note="reading takes longest"),
     }
 
@@ -104,12 +104,17 @@ def useful_ways(
 def prompt_ways(service: Service) -> tuple[float, int]:
     """Ways of tensor parallelism that FLOPs hide whatever the number of rows: over all axes, M F / alpha, and the most
     that divide the devices."""
-    work = block_work(service.server.flop_per_s, service.model.hidden, _ffn(main_kind(service.model)))
+    work = block_work(service.server.flop_per_s, service.model.hidden, met_ffn(main_kind(service.model)))
     limit = float(tensor_ways(work, _s_per_byte(service.network, _whole(service.network))))
     return limit, layout.widest_tensor(work, service.network)
 
 
-def _ffn(kind: LayerKind) -> int:
+def gather_bytes_per_s(network: Network) -> float:
+    """Of a gather over all devices, each at its place: M W."""
+    return 1.0 / _s_per_byte(network, _whole(network))
+
+
+def met_ffn(kind: LayerKind) -> int:
     """Width that a token meets, of all its experts together."""
     return kind.ffn.width + kind.ffn.top_k * kind.ffn.expert_width
 
@@ -123,18 +128,23 @@ def _given(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
     a, server, model = kind.attention, service.server, service.model
     layers = model.layers_by_kind[model.kinds.index(kind)]
     note = f"layers of kind {kind.name}: {layers} of {model.layers}" if len(model.kinds) > 1 else ""
-    experts = f"that a token meets; {_held_ffn(kind):,} are held" if kind.ffn.experts else ""
-    return {
+    given = {
         "Y": Step(server.devices, "ways", note="all devices"),
+        "chips": Step(server.chips, "chips"),
         "D": Step(model.hidden, note=note),
-        "F": Step(_ffn(kind), note=experts),
+        "F": Step(met_ffn(kind), note="that a token meets" if kind.ffn.experts else ""),
         "N": Step(a.heads, note="query heads"),
+        "H": Step(decode_attention(kind).qk_head_dim, note="of a query, as it meets the cache"),
         "K": Step(layout.cached_heads(kind), note="heads of the cache"),
         "B": Step(batch, "sequences"),
         "C": Step(server.flop_per_s, "FLOP/s"),
         "W_hbm": Step(server.hbm_bytes_per_s, "B/s"),
         "w": Step(ELEMENT_BYTES[service.weights], "B", note="per parameter"),
     }
+    if kind.ffn.experts:
+        given["E"] = Step(kind.ffn.experts, "experts")
+        given["F_read"] = Step(_held_ffn(kind), note="that a step reads: of all experts")
+    return given
 
 
 def _whole(network: Network) -> Factors:
@@ -159,7 +169,7 @@ def _rules(service: Service, kind: LayerKind, batch: int, network: Network) -> t
         server.hbm_bytes_per_s,
         per_byte,
         service.model.hidden,
-        _ffn(kind),
+        met_ffn(kind),
         batch,
         ELEMENT_BYTES[service.weights],
         _held_ffn(kind),
@@ -168,20 +178,21 @@ def _rules(service: Service, kind: LayerKind, batch: int, network: Network) -> t
 
 def _ways(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
     server, network, whole = service.server, service.network, _whole(service.network)
-    rate = 1.0 / _s_per_byte(network, whole)
-    width, ffn = service.model.hidden, _ffn(kind)
+    rate = gather_bytes_per_s(network)
+    width, ffn = service.model.hidden, met_ffn(kind)
     flops, reads = _rules(service, kind, batch, network)
     exact = exact_tensor_ways(block_work(server.flop_per_s, width, ffn), network, whole)
     axes = [level for level in network.levels if isinstance(level, TorusAxis)]
     rings = sum(axis.wraps for axis in axes)
+    read = "F_read" if kind.ffn.experts else "F"
     wired = f"{rings} of {len(axes)} axes are rings" if axes else "switched"
     steps = {
-        "M_W": Step(rate, "B/s", note=f"a gather over all devices; {wired}"),
-        "alpha": Step(critical_intensity(server.flop_per_s, rate), "FLOP/B", "C / (M W)"),
-        "beta": Step(server.hbm_bytes_per_s / rate, "ratio", "W_hbm / (M W)"),
-        "ways_throughput": Step(flops, "ways", "F / alpha", "crossings as long as FLOPs, at any batch"),
+        "M_W": Step(rate, "B/s", note=f"of a gather; {wired}"),
+        "alpha": Step(critical_intensity(server.flop_per_s, rate), "FLOP/B", "C / M_W"),
+        "beta": Step(server.hbm_bytes_per_s / rate, "ratio", "W_hbm / M_W"),
+        "ways_throughput": Step(flops, "ways", "F / alpha", "crossings as long as FLOPs"),
         "ways_throughput_exact": Step(float(exact.min()), "ways", note="with (Y-1)/Y"),
-        "ways_latency": Step(reads, "ways", "(w/2) F / (B beta)", "crossings as long as weight reads"),
+        "ways_latency": Step(reads, "ways", f"(w/2) {read} / (B beta)", "crossings as long as weight reads"),
     }
     if rings < len(axes):
         flops, reads = _rules(service, kind, batch, _closed(network))
@@ -212,11 +223,15 @@ def _crossing(service: Service, batch: int) -> dict[str, Step]:
         "t_crossing": Step(once, "s", note="exact, with latency"),
         "t_hops": Step(hops, "s", note="of a crossing, however small it is"),
         "latency_bound": Step(bool(batch * row * per_byte < hops)),
+        "s_per_byte": Step(per_byte, "s/B", note="of a crossing, exact, no hops"),
         "batch_latency_bound": Step(
-            hops / (per_byte * row), "sequences", "t_hops / (2 D s)", "below it hops take longer than bytes"
+            hops / (per_byte * row),
+            "sequences",
+            "t_hops / (2 D s_per_byte)",
+            "hops take longer below",
         ),
         "t_network": Step(
-            layout.network_s(service.model, network, batch), "s", note="all collectives of a step, exact"
+            layout.network_s(service.model, network, batch), "s", note="all collectives of a step"
         ),
     }
 
@@ -226,7 +241,7 @@ def _cache(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
     each = layout.queries_bytes(kind, batch)
     return {
         "kv_head_shards": Step(placed.heads, "ways", "gcd(Y, K)"),
-        "kv_batch_shards": Step(placed.batch, "ways", "gcd(Y / heads, B)"),
+        "kv_batch_shards": Step(placed.batch, "ways", "gcd(Y / kv_head_shards, B)"),
         "kv_sequence_shards": Step(placed.sequence, "ways", note="the rest"),
         "alltoalls_per_layer": Step(placed.all_to_alls, "collectives", note="queries there, outputs back"),
         "bytes_per_alltoall": Step(each, "B", "2 B N H", "queries of all heads"),
@@ -237,7 +252,12 @@ def _cache(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
 
 
 def _two_d(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
-    network, width, ffn, devices = service.network, service.model.hidden, _ffn(kind), service.server.devices
+    network, width, ffn, devices = (
+        service.network,
+        service.model.hidden,
+        met_ffn(kind),
+        service.server.devices,
+    )
     x, yz = _x_and_yz(network)
     found = layout.two_d(
         width,
@@ -254,13 +274,18 @@ def _two_d(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
     best_s, best_x = min(legal)
     one_d = next(s for s, ways in legal if ways == 1)
     return {
-        "X_opt": Step(found.best_x(devices), "ways", "sqrt(a n / b)", "a, b: rows over YZ, hidden over X"),
-        "t_2d": Step(found.best_s(devices), "s", "2 sqrt(a b / n)", "a feed-forward part, at X_opt"),
-        "t_1d": Step(found.one_d_s, "s", "2 (2 B D) / (M W)"),
+        "a": Step(found.rows_s, "s", note="rows crossing YZ, were X = 1"),
+        "b": Step(found.hidden_s, "s", note="hidden rows over X, were YZ = 1"),
+        "X_opt": Step(found.best_x(devices), "ways", "sqrt(a Y / b)"),
+        "t_2d": Step(found.best_s(devices), "s", "2 sqrt(a b / Y)", "a feed-forward part, at X_opt"),
+        "t_1d": Step(found.one_d_s, "s", "2 (2 B D) / M_W"),
         "chips_2d": Step(
-            found.crossing / service.server.devices_per_chip, "chips", "4 a b / t_1d^2", "2D wins beyond"
+            found.crossing / service.server.devices_per_chip,
+            "chips",
+            "4 a b chips / (Y t_1d^2)",
+            "2D wins beyond",
         ),
-        "X": Step(best_x, "ways", note="best of the shapes there are, exact, hops included; 1 is 1D"),
+        "X": Step(best_x, "ways", note="best there is, exact; 1 is 1D"),
         "t_2d_exact": Step(best_s, "s", note=f"at that X; 1D {one_d * 1e6:.4g} us"),
     }
 
@@ -281,7 +306,7 @@ def _experts(service: Service, kind: LayerKind, batch: int) -> dict[str, Step]:
         "expert_ways": Step(
             over, "ways", "gcd(Y, E)", f"each expert cut {service.server.devices // over} ways"
         ),
-        "t_experts": Step(seconds, "s", note="per layer: rows to experts and back, and within an expert"),
+        "t_experts": Step(seconds, "s", note="per layer: to experts, back, within"),
     }
 
 
@@ -294,15 +319,16 @@ def _number(steps: dict[str, Step], name: str) -> float:
 def _binds(service: Service, steps: dict[str, Step], step: float, network: float) -> str:
     ways = service.server.devices
     flops, reads = _number(steps, "ways_throughput"), _number(steps, "ways_latency")
-    said = (
-        f"{ways} ways are more than the {flops:.3g} that FLOPs hide"
-        if ways > flops
-        else f"FLOPs would hide {flops:.3g} ways"
+    side = {
+        (False, False): "within both",
+        (True, False): "beyond the first, within the second",
+        (False, True): "within the first, beyond the second",
+        (True, True): "beyond both",
+    }[ways > flops, ways > reads]
+    return (
+        f"FLOPs hide crossings up to {flops:.3g} ways, at this batch weight reads up to {reads:.3g}: {ways} ways are "
+        f"{side}; collectives take {network / step:.0%} of the step without them"
     )
-    said += (
-        f" and {'more' if ways > reads else 'less'} than the {reads:.3g} that weight reads hide at this batch"
-    )
-    return f"{said}; collectives take {network / step:.0%} of the step without them"
 
 
 def _notes(service: Service, kind: LayerKind) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from meshwright.costmodel.roofline.attention import critical_length
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import disaggregation as pools
 from meshwright.costmodel.serving import server as serving
-from meshwright.costmodel.serving.layout_answer import prompt_ways
+from meshwright.costmodel.serving.layout_answer import gather_bytes_per_s, met_ffn, prompt_ways
 from meshwright.costmodel.serving.server import Served, Server
-from meshwright.costmodel.serving.service import Service, check_whole, main_kind, money
+from meshwright.costmodel.serving.service import Service, check_queries, check_whole, main_kind, money
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 
@@ -39,22 +39,38 @@ def prefill(
     load = serving.load_s(served, server)
     critical = serving.critical_batch(served, server)
     given = {
-        "n": Step(server.devices, "devices", note=f"{server.chips:g} chips"),
+        "n": Step(server.devices, "devices"),
+        "chips": Step(server.chips, "chips"),
         "C": Step(server.flop_per_s, "FLOP/s", note="of one device"),
         "W": Step(server.hbm_bytes_per_s, "B/s", note="HBM of one device"),
         "P": Step(served.active_params, "params", note="met by one token"),
-        "T": Step(tokens, "tokens", note=f"of the prompt, {cached:,} of them cached"),
+        "w": Step(served.weight_bytes, "B", note="per parameter"),
+        "T": Step(tokens, "tokens", note="of the prompt"),
+        "cached": Step(cached, "tokens", note="of them in a prefix cache"),
         "mfu": Step(mfu, "ratio"),
     }
+    held = "P"
+    if served.active_params != served.params:
+        held = "P_held"
+        given[held] = Step(served.params, "params", note="of all experts")
     steps = {
         "compute_fraction": Step(float(pools.prefilled_share(tokens, cached)), "ratio", "(T - cached) / T"),
         "flops": Step(math * server.all_flop_per_s, "FLOP", "2 P (T - cached)"),
-        "t": Step(seconds, "s", "max(flops / (n C mfu), t_load)", "time to first token, attention left out"),
-        "t_floor": Step(float(serving.prefill_s(served, server, new)), "s", "at mfu = 1"),
-        "t_load": Step(load, "s", "bytes of weights / (n W)"),
-        "critical_tokens": Step(critical, "tokens", "w C / (2 W)", "products compute bound above"),
+        "t_load": Step(load, "s", f"{held} w / (n W)", "weights read once"),
+        "t": Step(seconds, "s", "max(flops / (n C mfu), t_load)", "time to first token"),
+        "t_floor": Step(
+            float(serving.prefill_s(served, server, new)), "s", "max(flops / (n C), t_load)", "at mfu = 1"
+        ),
+        "critical_tokens": Step(
+            critical,
+            "tokens",
+            "w C / (2 W)" if held == "P" else "w C P_held / (2 W P)",
+            "products compute bound above",
+        ),
         "compute_bound": Step(bool(math / mfu >= load)),
-        "throughput_per_chip": Step(tokens / seconds / server.chips, "token/s", "of prompts"),
+        "throughput_per_chip": Step(
+            tokens / seconds / server.chips, "token/s", "T / (t chips)", "of prompts"
+        ),
     }
     steps |= money(server, tokens / seconds)
     return Working(
@@ -84,25 +100,34 @@ def prefill_model(
     served, server, tokens = service.served, service.server, service.context
     found = prefill(served, server, tokens, mfu=mfu, cached=cached, title=service.title)
     exact = serving.prompt_flops(service.model, tokens - cached, cached) / (server.all_flop_per_s * mfu)
-    attention = main_kind(service.model).attention
+    kind = main_kind(service.model)
+    group = kind.attention.heads / kind.attention.kv_heads
+    given = {**found.given, "g": Step(group, "heads", note="of queries to one of keys")}
     alpha = critical_intensity(server.flop_per_s, server.hbm_bytes_per_s)
     steps = dict(found.steps) | {
-        "t_exact": Step(
-            max(exact, serving.load_s(served, server)), "s", note="with causal attention, no token table"
-        ),
-        "kv_bytes": Step(
-            served.kv_bytes, "B", note="of the prompt, made here and handed to a generate server"
-        ),
+        "t_exact": Step(max(exact, serving.load_s(served, server)), "s", note="with causal attention"),
+        "kv_bytes": Step(served.kv_bytes, "B", note="of the prompt"),
         "critical_length": Step(
-            critical_length(alpha, attention.heads / attention.kv_heads),
+            critical_length(alpha, group),
             "tokens",
-            "(C / W) (G + 1) / G",
+            "(C / W) (g + 1) / g",
             "attention compute bound above",
         ),
-        **_cut(service),
     }
+    if server.devices > 1:
+        steps |= _cut(service)
+        given["F"] = Step(
+            met_ffn(kind), note="of the feed-forward part" if not kind.ffn.experts else "that a token meets"
+        )
     if decode_tokens is not None and batch is not None:
-        steps |= _pools(generate or service, float(found.number("t")), batch, decode_tokens, tokens, server)
+        generate = generate or service
+        check_whole("batch", batch)
+        check_queries(generate.context, decode_tokens, tokens)
+        given |= {
+            "B": Step(batch, "sequences", note="of a generate server"),
+            "G": Step(decode_tokens, "tokens", note="that each makes"),
+        }
+        steps |= _pools(generate, float(found.number("t")), batch, decode_tokens, tokens, server)
     notes = (
         "t is the book's: attention's FLOPs left out, nothing waits for the network",
         *(
@@ -112,7 +137,7 @@ def prefill_model(
         ),
         *service.notes,
     )
-    return replace(found, steps=steps, notes=notes)
+    return replace(found, given=given, steps=steps, notes=notes)
 
 
 def _binds(math_s: float, load_s: float, new: int, critical: float) -> str:
@@ -130,21 +155,18 @@ def _binds(math_s: float, load_s: float, new: int, critical: float) -> str:
 def _cut(service: Service) -> dict[str, Step]:
     """Tensor parallel as far as crossings hide behind FLOPs, the rest over the sequence."""
     devices = service.server.devices
-    if devices == 1:
-        return {}
     limit, tensor = prompt_ways(service)
     return {
-        "ways_tensor_limit": Step(limit, "ways", "F / alpha", "over all axes; crossings as long as FLOPs"),
-        "ways_tensor": Step(tensor, "ways", note="most that divide the devices and hide where they lie"),
-        "ways_sequence": Step(devices // tensor, "ways", note="the rest, over the prompt"),
+        "M_W": Step(gather_bytes_per_s(service.network), "B/s", note="a gather over all devices"),
+        "ways_tensor_limit": Step(limit, "ways", "F M_W / C", "crossings as long as FLOPs"),
+        "ways_tensor": Step(tensor, "ways", note="most that divide n and hide"),
+        "ways_sequence": Step(devices // tensor, "ways", "n / ways_tensor", "the rest, over the prompt"),
     }
 
 
 def _pools(
     generate: Service, prefill_s: float, batch: int, decode_tokens: int, prompt_tokens: int, prefiller: Server
 ) -> dict[str, Step]:
-    check_whole("batch", batch)
-    check_whole("decode tokens", decode_tokens)
     served, server = generate.served, generate.server
     step = float(serving.step_s(served, server, batch))
     ratio = float(pools.prefill_per_generate(batch, step, decode_tokens, prefill_s))
@@ -155,17 +177,13 @@ def _pools(
     )
     return {
         "t_step": Step(step, "s", note=f"decode of {batch:,} sequences {where}"),
-        "t_decode": Step(
-            float(pools.decode_s(step, decode_tokens)), "s", "t_step G", f"G = {decode_tokens:,}"
-        ),
-        "prefill_per_generate": Step(
-            ratio, "ratio", "B t / (t_step G)", "prefill servers for one generate server"
-        ),
+        "t_decode": Step(float(pools.decode_s(step, decode_tokens)), "s", "t_step G"),
+        "prefill_per_generate": Step(ratio, "ratio", "B t / (t_step G)", "prefill servers for one of these"),
         "qps_total": Step(qps, "query/s", "B / (t_step G)", "of one generate server"),
         "qps_per_chip": Step(
             qps / (server.chips + ratio * prefiller.chips),
             "query/s",
-            note="chips of its prefill servers counted",
+            note="prefill servers counted",
         ),
         "tokens_per_step": Step(
             float(pools.evicted_tokens_per_step(batch, prompt_tokens, decode_tokens)),

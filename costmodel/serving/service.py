@@ -88,6 +88,26 @@ def money(server: Server, tokens_per_s: float) -> dict[str, Step]:
     return {"usd_per_million_tokens": Step(usd, "USD", note=f"at {price:g} USD per chip-hour")}
 
 
+def check_queries(context: int, decode_tokens: int | None, prompt_tokens: int | None) -> None:
+    """Raises WorkloadError unless what is said of queries fits the sequences in the cache."""
+    if decode_tokens is not None:
+        check_whole("decode tokens", decode_tokens)
+    if prompt_tokens is None:
+        return
+    check_whole("prompt tokens", prompt_tokens)
+    if decode_tokens is None:
+        raise WorkloadError("prompt tokens say what ended queries leave behind; give decode tokens too")
+    check_holds_prompt(context, prompt_tokens)
+
+
+def check_holds_prompt(context: int, prompt_tokens: int) -> None:
+    """Raises WorkloadError where a sequence in the cache is shorter than the prompt that it begins with."""
+    if context < prompt_tokens:
+        raise WorkloadError(
+            f"a context of {context:,} tokens does not hold a prompt of {prompt_tokens:,}; give at least {prompt_tokens:,}"
+        )
+
+
 def check_whole(what: str, value: int, least: int = 1) -> None:
     """Raises WorkloadError unless `value` is a whole number in range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:

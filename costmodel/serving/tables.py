@@ -17,6 +17,18 @@ EXACT = (
     "the batch meets; the network is in neither"
 )
 
+# Of a step, whatever the batch, and what its formulas refer to.
+_SHOWN = (
+    "param_bytes",
+    "kv_per_sequence",
+    "free_hbm",
+    "max_batch",
+    "t_load",
+    "t_floor",
+    "critical_batch",
+    "t_full",
+)
+
 
 def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working:
     """Batches against each other: latency, throughput, what the cache takes of the step, money."""
@@ -26,7 +38,8 @@ def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working
     powers = [2**n for n in range(40) if 2**n < max(most, batch)]
     rows = sorted({*powers, batch, most, critical} - {0})
     found = decode(served, server, batch, title=service.title)
-    steps = {name: found.steps[name] for name in ("t_floor", "critical_batch", "max_batch", "t_full")}
+    steps = {name: found.steps[name] for name in _SHOWN if name in found.steps}
+    steps["t_floor"] = replace(steps["t_floor"], formula="")  # its formula is of one batch
     if limit_s is not None:
         steps["batch_within_limit"] = _within(served, server, limit_s)
     return replace(

@@ -9,8 +9,10 @@ from meshwright.optimizer.asks.answer import give
 from meshwright.optimizer.asks.count import add_model, read_model
 
 if TYPE_CHECKING:
+    from meshwright.costmodel.serving.server import Served, Server
     from meshwright.costmodel.serving.service import Service
     from meshwright.costmodel.working import Working
+    from meshwright.hardware.cluster import Cluster
 
 # Options that only some questions read; any other is refused, so that none is passed in vain.
 READS = {
@@ -66,12 +68,16 @@ def add(subparsers: Any) -> None:
 
 def add_numbers(parser: argparse.ArgumentParser) -> None:
     """A model of which only numbers are known."""
+    add_params(parser)
     option = parser.add_argument
-    option(
-        "--params", type=arguments.count("--params"), metavar="N", help="instead of MODEL: parameters, as 30B"
-    )
     per_token = arguments.units("--kv-per-token", lambda p, text: p.parse_bytes(text), keep_text=False)
     option("--kv-per-token", type=per_token, metavar="SIZE", help="with --params: cache of a token, as 100kB")
+
+
+def add_params(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--params", type=arguments.count("--params"), metavar="N", help="instead of MODEL: parameters, as 30B"
+    )
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -127,6 +133,29 @@ def read_service(args: argparse.Namespace, context: int | None) -> "Service":
     return Service(read_model(args), cluster, context, args.weights, args.kv or args.weights, args.compute)
 
 
+def read_numbers(
+    args: argparse.Namespace, kv_bytes: float = 0.0
+) -> tuple["Served", "Server", str, "Cluster"]:
+    """What --params stands for: the model, all devices of the cluster, and how a page calls them."""
+    from meshwright.costmodel.roofline.operands import parse_dtype
+    from meshwright.costmodel.serving.server import Served, Server
+    from meshwright.hardware.chip import ELEMENT_BYTES
+    from meshwright.hardware.cluster import parse_cluster
+    from meshwright.hardware.units import human_count
+
+    _refuse_a_model(args)
+    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
+    weights = parse_dtype(args.weights)
+    served = Served(args.params, args.params, ELEMENT_BYTES[weights], kv_bytes)
+    title = f"{human_count(args.params)} parameters in {weights} on {cluster.name}"
+    return served, Server.of(cluster, parse_dtype(args.compute)), title, cluster
+
+
+def _refuse_a_model(args: argparse.Namespace) -> None:
+    if args.model is not None or args.shape is not None:
+        raise InputError("--params stands for a model; leave out MODEL and --shape, or --params")
+
+
 def _model(args: argparse.Namespace, service: "Service", batch: int) -> "Working":
     if args.asked == "sweep":
         from meshwright.costmodel.serving.tables import sweep
@@ -148,28 +177,17 @@ def _model(args: argparse.Namespace, service: "Service", batch: int) -> "Working
 def _numbers(args: argparse.Namespace, batch: int) -> "Working":
     from dataclasses import replace
 
-    from meshwright.costmodel.roofline.operands import parse_dtype
     from meshwright.costmodel.serving.decode import decode
-    from meshwright.costmodel.serving.server import Served, Server
-    from meshwright.hardware.chip import ELEMENT_BYTES
-    from meshwright.hardware.cluster import parse_cluster
-    from meshwright.hardware.units import human_count
 
-    if args.model is not None or args.shape is not None:
-        raise InputError("--params stands for a model; leave out MODEL and --shape, or --params")
+    _refuse_a_model(args)
     if args.asked != "step" or args.decode_tokens is not None or args.kv is not None:
         raise InputError("--params answers what one step takes; for more give a MODEL or --shape")
     if (args.context is None) != (args.kv_per_token is None):
         raise InputError(
             "the cache of a sequence needs both --context and --kv-per-token; give both, or neither"
         )
-    cluster = parse_cluster(args.cluster, fabric=args.fabric, profile=args.profile)
-    weights = parse_dtype(args.weights)
     cache = (args.context or 0) * (args.kv_per_token or 0)
-    served = Served(args.params, args.params, ELEMENT_BYTES[weights], cache)
-    title = f"{human_count(args.params)} parameters in {weights} on {cluster.name}"
-    working = decode(
-        served, Server.of(cluster, parse_dtype(args.compute)), batch, chip=cluster.chip, title=title
-    )
+    served, server, title, cluster = read_numbers(args, cache)
+    working = decode(served, server, batch, chip=cluster.chip, title=title)
     missing = () if cache else ("without --kv-per-token no cache is read: weights alone",)
     return replace(working, notes=(*working.notes, *missing, *cluster.warnings))

@@ -1,13 +1,16 @@
 """`meshwright prefill`: time to first token, how far to cut it, and prefill servers for a generate server."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshwright.hardware.errors import InputError
 from meshwright.optimizer import arguments
 from meshwright.optimizer.asks.answer import give
 from meshwright.optimizer.asks.count import add_model
-from meshwright.optimizer.asks.decode import add_dtypes, add_machine, read_service
+from meshwright.optimizer.asks.decode import add_dtypes, add_machine, add_params, read_numbers, read_service
+
+if TYPE_CHECKING:
+    from meshwright.costmodel.working import Working
 
 
 def add(subparsers: Any) -> None:
@@ -17,6 +20,7 @@ def add(subparsers: Any) -> None:
         "Time to first token, and with --decode-tokens how many prefill servers feed a generate server.",
     )  # fmt: skip
     add_model(parser)
+    add_params(parser)
     add_machine(parser)
     add_dtypes(parser)
     option = parser.add_argument
@@ -51,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "--context and --decode-cluster are of a generate server; give --batch and --decode-tokens"
         )
+    if args.params is not None:
+        return give(args, _numbers(args))
     service = read_service(args, args.tokens)
     generate = None
     if args.batch is not None:
@@ -67,3 +73,15 @@ def run(args: argparse.Namespace) -> int:
         generate=generate,
     )
     return give(args, working)
+
+
+def _numbers(args: argparse.Namespace) -> "Working":
+    from dataclasses import replace
+
+    from meshwright.costmodel.serving.prefill import prefill
+
+    if args.batch is not None or args.kv is not None:
+        raise InputError("--params answers how long a prompt takes; for more give a MODEL or --shape")
+    served, server, title, cluster = read_numbers(args)
+    found = prefill(served, server, args.tokens, mfu=args.mfu, cached=args.cached or 0, title=title)
+    return replace(found, notes=(*found.notes, *cluster.warnings))

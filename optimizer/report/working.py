@@ -8,6 +8,8 @@ from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.optimizer.report.page import Block, bullet, headline, line, table, title
 
+_MOST_ROWS = 30  # of a table on a page; one screen
+
 _UNITS = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
     "B": ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
@@ -42,13 +44,23 @@ def working_page(working: Working) -> Iterator[Block]:
         yield table([_row(name, step) for name, step in working.steps.items()], "lrll")
     if working.table:
         names = tuple(working.table[0])
-        rows = [tuple(shown(row[n]) for n in names) for row in working.table]
+        kept = thinned(len(working.table))
+        rows = [tuple(shown(working.table[i][n]) for n in names) for i in kept]
         yield table(rows, "l" + "r" * (len(names) - 1), header=names)
+        if left_out := len(working.table) - len(kept):
+            yield line(f"{left_out} of {len(working.table)} rows are left out; --json has all")
     if working.binds:
         yield title("what binds")
         yield line(working.binds)
     for note in working.notes:
         yield bullet(note)
+
+
+def thinned(rows: int) -> list[int]:
+    """Which rows of a long table are shown: evenly spread, the first and the last among them."""
+    if rows <= _MOST_ROWS:
+        return list(range(rows))
+    return [round(i * (rows - 1) / (_MOST_ROWS - 1)) for i in range(_MOST_ROWS)]
 
 
 def _row(name: str, step: Step) -> tuple[str, str, str, str]:

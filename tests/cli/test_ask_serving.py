@@ -43,6 +43,7 @@ ANSWERS = [
       "critical_batch": 813, "critical_batch_experts": 960}),
     (f"prefill {LLAMA} --cluster v5e:4x4 --tokens 8192 --mfu 0.4 {GENERATE}",
      {"t": 0.91, "prefill_per_generate": 3.3, "t_decode": 8.8}),
+    ("prefill --params 70B --cluster v5e:4x4 --profile book --weights int8 --tokens 8192 --mfu 0.4", {"t": 0.91}),
     ("prefill llama-3-8b --cluster v5e:4x4 --tokens 3 --cached 2", {"compute_fraction": 1 / 3, "compute_bound": False}),
     ("decode llama-3-8b --cluster v5e:4x4 --profile book --weights int8 --batch 240 --context 8192",
      {"param_bytes": 8.03e9, "kv_bytes": 128849018880, "slice": "4x4", "kv_bytes_per_token": 65536}),
@@ -67,6 +68,25 @@ def test_slices_against_each_other(capsys: Capture) -> None:
     ]
     assert [row["slice"] for row in rows[:2]] == ["2x4", "4x4"]
     assert rows[0]["qps_per_chip"] == pytest.approx(0.55, rel=0.04) and rows[1]["qps_per_chip"] > 0.8
+
+
+def test_a_long_table_is_thinned_and_whole_in_json(capsys: Capture) -> None:
+    line = "decode falcon-40b --cluster v5p:8x8x16 --context 2048 --slices"
+    rows = steps_of(capsys, line)["table"]
+    code, out, _ = run(capsys, line)
+    assert code == 0 and len(out.splitlines()) <= 60 < len(rows)
+    assert f"{len(rows) - 30} of {len(rows)} rows are left out; --json has all" in out
+    printed = [row for row in rows if f"\n  {row['slice']} " in out]
+    assert len(printed) == 30 and printed[0] == rows[0] and printed[-1] == rows[-1]
+
+
+def test_what_is_missing_is_said(capsys: Capture) -> None:
+    """131.4 GiB of weights and 2.5 of cache on 63 GiB."""
+    line = "decode llama-3-70b --cluster v5e:2x2 --context 8192"
+    found, (_, out, _) = steps_of(capsys, line), run(capsys, line)
+    assert found["free_hbm"] == 0 and found["missing_bytes"] / 2**30 == pytest.approx(70.92, abs=0.01)
+    assert "-" not in next(row for row in out.splitlines() if "free_hbm" in row).split("=")[0]
+    assert "missing_bytes" not in steps_of(capsys, "decode llama-3-70b --cluster v5e:4x4 --context 8192")
 
 
 def test_a_latency_limit(capsys: Capture) -> None:
@@ -109,6 +129,16 @@ def test_a_page_is_one_screen(capsys: Capture, line: str) -> None:
         ("decode llama-3-8b --cluster v5e:4x4 --context 8 --weights int3", "unknown dtype 'int3'; did you mean int8 or int4 or tf32?"),
         ("decode llama-3-8b --cluster h100:8x1 --context 8 --compute int4",
          "no source lists a int4 peak for h100; it has fp32, tf32, bf16, fp16, fp8, int8"),
+        ("prefill llama-3-8b --cluster v5e:4x4 --tokens 8192 --decode-tokens 512 --batch 32 --context 100",
+         "a context of 100 tokens does not hold a prompt of 8,192; give at least 8,192"),
+        ("decode llama-3-8b --cluster v5e:4x4 --context 100 --decode-tokens 5 --prompt-tokens 101",
+         "a context of 100 tokens does not hold a prompt of 101; give at least 101"),
+        ("decode llama-3-8b --cluster v5e:4x4 --context 100 --prompt-tokens 10",
+         "prompt tokens say what ended queries leave behind; give decode tokens too"),
+        ("prefill llama-3-8b --params 8B --cluster v5e:4x4 --tokens 8",
+         "--params stands for a model; leave out MODEL and --shape, or --params"),
+        ("prefill --params 8B --cluster v5e:4x4 --tokens 8 --batch 4 --decode-tokens 4",
+         "--params answers how long a prompt takes; for more give a MODEL or --shape"),
         ("prefill llama-3-8b --cluster v5e:4x4 --tokens 8 --cached 8",
          "a cached prefix of 8 leaves nothing of a prompt of 8 tokens; at most 7"),
         ("prefill llama-3-8b --cluster v5e:4x4 --tokens 8 --mfu 40", "mfu 40.0 is not above 0 and at most 1; write 0.4 for 40%"),
