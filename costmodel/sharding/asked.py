@@ -10,17 +10,28 @@ from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.costmodel.sharding.mesh import Mesh
 from meshwright.costmodel.sharding.parse import Contraction, Sharded, arrays_of, size_of
 from meshwright.costmodel.sharding.reshard import Move, reshard
+from meshwright.hardware.errors import InputError, check_type, shown
 
 Places = Mapping[str, tuple[str, ...]]  # mesh axes by dimension
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What computes: a mesh, and the rates of one device."""
+    """What computes: a mesh, and the rates of one device; infinite where a rate should not count.
+
+    Errors: InputError for a rate that is not above zero.
+    """
 
     mesh: Mesh
     flop_per_s: float
     hbm_bytes_per_s: float
+
+    def __post_init__(self) -> None:
+        check_type("mesh", self.mesh, Mesh, "a Mesh, as parse_mesh gives it")
+        for name in ("flop_per_s", "hbm_bytes_per_s"):
+            rate = getattr(self, name)
+            if not isinstance(rate, int | float) or not rate > 0:
+                raise InputError(f"{name}={shown(rate)} of a machine is no rate; give a number above 0")
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,7 @@ class Local:
 
     places: Places
     flops: float
+    hbm_bytes: float
     t_math: float
     t_hbm: float
 
@@ -139,7 +151,7 @@ def local_product(asked: Asked, product: Contraction, places: Places) -> Local:
     n = prod(local[d] for d in product.w.dims if d not in product.x.dims)
     flops = batch * product_flops(m, k, n)
     moved = batch * product_bytes(m, k, n, *[asked.element_bytes] * 3)
-    return Local(places, flops, flops / machine.flop_per_s, moved / machine.hbm_bytes_per_s)
+    return Local(places, flops, moved, flops / machine.flop_per_s, moved / machine.hbm_bytes_per_s)
 
 
 def _nesting(given: Sequence[tuple[str, str]], dim: str, axes: Sequence[str]) -> Callable[[str], int]:

@@ -182,13 +182,19 @@ def parse_statements(text: str, mesh: Sequence[str]) -> tuple[Contraction, ...] 
         if len(sides) > 2 or len(factors) > 2 or (len(factors) == 1 and len(sides) == 1):
             raise InputError(f"cannot read {statement.strip()[:80]!r}; {_EXAMPLE}, or 'A[I_X,J] -> A[I,J_X]'")
         arrays = [_known_or_read(f, known, mesh) for f in factors]
+        known |= _named(arrays, known)
         if len(factors) == 1:
             if products or ";" in text.strip().strip(";"):
                 raise InputError("an array and its other sharding stand alone; ask them one by one")
             return _same_array(arrays[0], parse_array(sides[1], mesh))
         out = parse_array(sides[1], mesh) if len(sides) == 2 else _natural(arrays[0], arrays[1])
+        if out.name in known:
+            raise InputError(
+                f"{out} is made by a product, and {known[out.name]} has its name already; give the output a name of "
+                f"its own, like -> {_unused(known)}[{','.join(out.dims)}]"
+            )
         products.append(_product(arrays[0], arrays[1], out))
-        known |= {a.name: a for a in (*arrays, out)}
+        known[out.name] = out
     if not products:
         raise InputError(f"nothing to shard in {text[:80]!r}; {_EXAMPLE}")
     return tuple(products)
@@ -197,6 +203,22 @@ def parse_statements(text: str, mesh: Sequence[str]) -> tuple[Contraction, ...] 
 def _known_or_read(text: str, known: Mapping[str, Sharded], mesh: Sequence[str]) -> Sharded:
     """An array, written out or, where an earlier statement made it, by its name."""
     return known[text.strip()] if text.strip() in known else parse_array(text, mesh)
+
+
+def _named(arrays: Sequence[Sharded], known: Mapping[str, Sharded]) -> dict[str, Sharded]:
+    """Arrays by name. Raises InputError where two that differ share one: they would be priced as the first."""
+    found = dict(known)
+    for array in arrays:
+        if found.setdefault(array.name, array) != array:
+            raise InputError(
+                f"{found[array.name]} and {array} are two arrays of one name; call one of them {_unused(found)}, or "
+                f"write both alike"
+            )
+    return found
+
+
+def _unused(known: Mapping[str, Sharded]) -> str:
+    return next(letter for letter in "DEFGHLMNPQRSTUVW" if letter not in known)
 
 
 def _same_array(a: Sharded, b: Sharded) -> tuple[Sharded, Sharded]:

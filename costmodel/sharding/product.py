@@ -23,7 +23,7 @@ from meshwright.costmodel.sharding.reshard import SLICE, Move, reshard
 from meshwright.costmodel.sharding.search import Way, best_ways
 from meshwright.costmodel.sharding.words import alternatives, book_case, choice, flips, kind, strategy
 from meshwright.costmodel.working import Step, Value, Working
-from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
 from meshwright.hardware.units import human_bytes, human_seconds
 
 _ROWS = 5
@@ -44,7 +44,8 @@ def shard(
     """Answer for products, or for one array in two shardings.
 
     Args:
-        text: in the notation of sharding_parse.
+        text: products or one array twice, like 'A[I_X,J] @ B[J,K] -> C[I_X,K]' or 'A[I_X,J] -> A[I,J_X]'.
+        machine: Machine(parse_mesh("X=4", "v5p:4x4x4"), FLOP/s of a device, bytes/s of its memory).
         sizes: of every dimension, elements.
         element_bytes: of every array.
         free: arrays that may be stored in any sharding, 'all' but the last output.
@@ -54,6 +55,8 @@ def shard(
 
     Errors: LayoutError for an illegal sharding or one that fits nowhere, InputError, UnknownNameError.
     """
+    check_type("machine", machine, Machine, "a Machine(mesh, flop_per_s, hbm_bytes_per_s)")
+    _check_sizes(sizes)
     read = parse_statements(text, tuple(machine.mesh.ways))
     if isinstance(read[0], Sharded):
         start, goal = read
@@ -62,6 +65,13 @@ def shard(
     products = tuple(p for p in read if isinstance(p, Contraction))
     asked = _asked(products, machine, sizes, element_bytes, free, like or {}, memory_bytes, overlap)
     return _computed(text, asked, where)
+
+
+def _check_sizes(sizes: Mapping[str, float]) -> None:
+    check_type("sizes", sizes, Mapping, "the elements of each dimension, like {'I': 8192}")
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 1 or size % 1:
+            raise InputError(f"size of {name} is {shown(size)}; give a whole number of elements, 1 or more")
 
 
 def _asked(
@@ -145,17 +155,52 @@ def _way_steps(way: Way) -> dict[str, Step]:
         mesh.devices // prod(mesh.ways[a] for on in x.places.values() for a in on) for x in way.locals
     )
     computed = f"of a device; each product on {copies} devices" if copies > 1 else "of a device"
-    steps["flops"] = Step(sum(x.flops for x in way.locals), "FLOP", "2 m k n", computed)
+    steps["flops"] = Step(sum(x.flops for x in way.locals), "FLOP", _flops_formula(way), computed)
     steps["compute_copies"] = Step(copies, note="devices that compute the same")
     steps["t_math"] = Step(sum(x.t_math for x in way.locals), "s", "flops / C")
-    steps["t_hbm"] = Step(sum(x.t_hbm for x in way.locals), "s", "bytes / W_hbm")
+    steps["hbm_bytes"] = Step(sum(x.hbm_bytes for x in way.locals), "B", note="of operands and results")
+    steps["t_hbm"] = Step(sum(x.t_hbm for x in way.locals), "s", "hbm_bytes / W_hbm")
     steps["t_comms"] = Step(way.t_comms, "s", note="of what must move")
-    steps["t_comms_approx"] = Step(_approximate(way), "s", note="the book's short forms, X - 1 as X")
-    steps["t_lower"] = Step(way.t_lower, "s", "max(compute, comms)", "overlapped, as a collective matmul")
-    steps["t_upper"] = Step(way.t_upper, "s", "compute + comms", "one after the other")
+    steps["t_comms_approx"] = Step(_approximate(way), "s", note="short forms, X - 1 as X")
+    steps |= _joined_steps(way)
     if way.t_comms > 0:
         hidden = (way.t_upper - way.t_lower) / way.t_comms
-        steps["hidden"] = Step(hidden, "ratio", "min(1, compute / comms)", "of communication, at most")
+        one, several = "min(1, compute / t_comms)", "(t_upper - t_lower) / t_comms"
+        formula = one if len(way.locals) == 1 else several
+        steps["hidden"] = Step(hidden, "ratio", formula, "of communication, at most")
+    return steps
+
+
+def _flops_formula(way: Way) -> str:
+    """2 I J K / 4: every dimension of a product, over the devices that share it; products are added."""
+    ways = way.asked.machine.mesh.ways
+    terms = []
+    for product, local in zip(way.asked.products, way.locals, strict=True):
+        cut = prod(ways[a] for on in local.places.values() for a in on)
+        terms.append(f"2 {' '.join(product.dims)}" + (f" / {cut}" if cut > 1 else ""))
+    return " + ".join(terms)
+
+
+def _joined_steps(way: Way) -> dict[str, Step]:
+    """Both times; a product overlaps with its own moves only, so of several each has its two parts shown."""
+    under, after = "overlapped", "one after the other"
+    if len(way.locals) == 1:
+        return {
+            "compute": Step(way.t_compute, "s", "max(t_math, t_hbm)"),
+            "t_lower": Step(way.t_lower, "s", "max(compute, t_comms)", under),
+            "t_upper": Step(way.t_upper, "s", "compute + t_comms", after),
+        }
+    steps: dict[str, Step] = {}
+    parts = zip(way.asked.products, way.locals, way.comms, strict=True)
+    for number, (product, local, comms) in enumerate(parts, 1):
+        most = (
+            f"{product.out.name}: {human_seconds(local.t_math)} of math, {human_seconds(local.t_hbm)} of HBM"
+        )
+        steps[f"compute_{number}"] = Step(local.seconds, "s", "the larger", most)
+        steps[f"comms_{number}"] = Step(comms, "s", note=f"its moves for {product.out.name}")
+    own = "each product over its own moves only"
+    steps["t_lower"] = Step(way.t_lower, "s", "sum of max(compute_i, comms_i)", own)
+    steps["t_upper"] = Step(way.t_upper, "s", "sum of compute_i + comms_i", after)
     return steps
 
 

@@ -373,3 +373,19 @@ def test_arrays_as_they_are_written() -> None:
     assert str(long) == "A[I_{data,model},J]{U_{pipe}}"
     assert parse_array(str(long), ("data", "model", "pipe")) == long
     assert parse_array("bf16[1024_X,4096_Y]{U_Z}").bytes == 2 * 1024 * 4096
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: shard("A[I,J] @ B[J,K]", machine("v5e:4x4"), {"I": -4, "J": 8, "K": 8}), "size of I is -4; give a whole number"),
+        (lambda: shard("A[I,J] @ B[J,K]", machine("v5e:4x4"), {"I": "x", "J": 8, "K": 8}), "size of I is 'x'; give a whole number"),  # type: ignore[dict-item]
+        (lambda: shard("A[I,J] -> A[I,J]", machine("v5e:4x4"), {"I": 2.5, "J": 8}), "size of I is 2.5"),
+        (lambda: Machine(torus(4), 0, 0), "flop_per_s=0 of a machine is no rate; give a number above 0"),
+        (lambda: Machine(torus(4), 1e14, -1), "hbm_bytes_per_s=-1 of a machine is no rate"),
+    ],
+)  # fmt: skip
+def test_misuse_is_told_in_one_line(call: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
