@@ -8,9 +8,18 @@ from meshwright.costmodel.serving import disaggregation as pools
 from meshwright.costmodel.serving import server as serving
 from meshwright.costmodel.serving.layout import network_s
 from meshwright.costmodel.serving.server import Served, Server
-from meshwright.costmodel.serving.service import Service, check_queries, check_whole, main_kind, money
+from meshwright.costmodel.serving.service import (
+    Service,
+    check_numbers,
+    check_queries,
+    check_service,
+    check_whole,
+    main_kind,
+    money,
+)
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
+from meshwright.hardware.errors import check_type
 from meshwright.hardware.units import human_bytes
 
 
@@ -23,8 +32,10 @@ def decode(
         chip: whose slices are looked through for the smallest that holds it all.
         title: the model and the machine, for the question.
 
-    Errors: WorkloadError for a batch below 1.
+    Errors: WorkloadError for a batch below 1; InputError for a number that is not above zero.
     """
+    check_numbers(served, server)
+    check_type("chip", chip, (Chip, type(None)), "a Chip, or None")
     check_whole("batch", batch)
     return Working(
         question=f"What does a decode step of {batch:,} sequences take: {title}?",
@@ -45,6 +56,7 @@ def decode_model(
 
     Errors: WorkloadError for a number below 1, a prompt longer than the context, or one without `decode_tokens`.
     """
+    check_service(service)
     check_queries(service.context, decode_tokens, prompt_tokens)
     served, server, model = service.served, service.server, service.model
     found = decode(served, server, batch, chip=service.cluster.chip, title=service.title)

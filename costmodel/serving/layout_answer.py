@@ -21,7 +21,7 @@ from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import layout
 from meshwright.costmodel.serving.server import decode_attention, step_s
-from meshwright.costmodel.serving.service import Service, check_whole, main_kind
+from meshwright.costmodel.serving.service import Service, check_service, check_whole, main_kind
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.errors import ClusterError
@@ -37,6 +37,7 @@ def sharding(service: Service, batch: int) -> Working:
 
     Errors: WorkloadError for a batch below 1; ClusterError for a single device.
     """
+    check_service(service)
     check_whole("batch", batch)
     if service.server.devices == 1:
         raise ClusterError(f"{service.cluster.name} is one device and nothing is cut; give a larger one")

@@ -8,7 +8,15 @@ from meshwright.costmodel.serving import disaggregation as pools
 from meshwright.costmodel.serving import server as serving
 from meshwright.costmodel.serving.layout_answer import gather_bytes_per_s, met_ffn, prompt_ways
 from meshwright.costmodel.serving.server import Served, Server
-from meshwright.costmodel.serving.service import Service, check_queries, check_whole, main_kind, money
+from meshwright.costmodel.serving.service import (
+    Service,
+    check_numbers,
+    check_queries,
+    check_service,
+    check_whole,
+    main_kind,
+    money,
+)
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 
@@ -24,6 +32,7 @@ def prefill(
 
     Errors: WorkloadError for a prompt that is cached whole, or an MFU outside (0, 1].
     """
+    check_numbers(served, server)
     check_whole("prompt tokens", tokens)
     check_whole("cached prefix", cached, least=0)
     if cached >= tokens:
@@ -31,7 +40,7 @@ def prefill(
             f"a cached prefix of {cached:,} leaves nothing of a prompt of {tokens:,} tokens; at most {tokens - 1:,}"
         )
     check_type("mfu", mfu, (int, float), "a number above 0 and at most 1", WorkloadError)
-    if not 0 < mfu <= 1:
+    if not 1e-9 < mfu <= 1:
         raise WorkloadError(f"mfu {shown(mfu)} is not above 0 and at most 1; write 0.4 for 40%")
     new = tokens - cached
     seconds = float(serving.prefill_s(served, server, new, mfu))
@@ -96,7 +105,13 @@ def prefill_model(
         batch, decode_tokens: sequences of a generate server and tokens that each makes: how many prefill servers
             feed it, and evictions.
         generate: that server, if it is not the same one.
+
+    Errors: as `prefill`; WorkloadError for a generate server of which only a part is given, or whose sequences do not
+        hold the prompt.
     """
+    check_service(service)
+    if (batch is None) != (decode_tokens is None) or (generate is not None and batch is None):
+        raise WorkloadError("a generate server needs both batch and decode_tokens; give both, or neither")
     served, server, tokens = service.served, service.server, service.context
     found = prefill(served, server, tokens, mfu=mfu, cached=cached, title=service.title)
     exact = serving.prompt_flops(service.model, tokens - cached, cached) / (server.all_flop_per_s * mfu)
@@ -120,7 +135,8 @@ def prefill_model(
             met_ffn(kind), note="of the feed-forward part" if not kind.ffn.experts else "that a token meets"
         )
     if decode_tokens is not None and batch is not None:
-        generate = generate or service
+        generate = service if generate is None else generate
+        check_service(generate)
         check_whole("batch", batch)
         check_queries(generate.context, decode_tokens, tokens)
         given |= {

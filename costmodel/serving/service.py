@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral, Real
+from typing import Any
 
 from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.doors import ClusterSource, ModelSource, check_text, cluster_of, model_of
 from meshwright.costmodel.limits.run_time import usd_per_million_tokens
 from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.roofline.operands import parse_dtype
@@ -13,34 +16,52 @@ from meshwright.costmodel.working import Step
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import WorkloadError, shown
+from meshwright.hardware.errors import InputError, WorkloadError, check_type, shown
 
 _MOST = 1 << 40
+_LARGEST = 1e30  # of anything that is put in; what follows from it is finite
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Service:
     """A model on a cluster that decodes sequences of `context` tokens in the cache.
+
+    Names are taken where a model or a cluster is meant: Service("llama-3-70b", "v5e:4x4", 8192).
 
     Attributes:
         weights, kv, compute: dtypes of what is held, of what is cached, and of the products.
 
     Raises:
-        WorkloadError: a context out of range. UnknownNameError: a dtype. MissingFigureError: the chip has no peak
-            for the compute dtype.
+        WorkloadError: a context out of range. InputError: a model, cluster or dtype that is none.
+        MissingFigureError, when asked: the chip has no peak for the compute dtype.
     """
 
     model: ModelSpec
     cluster: Cluster
     context: int
-    weights: str = "bf16"
-    kv: str = "bf16"
-    compute: str = "bf16"
+    weights: str
+    kv: str
+    compute: str
 
-    def __post_init__(self) -> None:
-        check_whole("context", self.context)
-        for name in ("weights", "kv", "compute"):
-            object.__setattr__(self, name, parse_dtype(getattr(self, name)))
+    def __init__(
+        self,
+        model: ModelSource,
+        cluster: ClusterSource,
+        context: int,
+        weights: str = "bf16",
+        kv: str = "bf16",
+        compute: str = "bf16",
+    ) -> None:
+        check_whole("context", context)
+        for name, value in (
+            ("model", model_of(model)),
+            ("cluster", cluster_of(cluster)),
+            ("context", context),
+        ):
+            object.__setattr__(self, name, value)
+        for name, dtype in (("weights", weights), ("kv", kv), ("compute", compute)):
+            check_text(name, dtype, "bf16")
+            object.__setattr__(self, name, parse_dtype(dtype))
 
     @cached_property
     def served(self) -> Served:
@@ -108,7 +129,36 @@ def check_holds_prompt(context: int, prompt_tokens: int) -> None:
         )
 
 
+def check_service(service: Service) -> None:
+    """Raises InputError where a Service is meant and something else came in."""
+    check_type("service", service, Service, "a Service(model, cluster, context)")
+
+
+def check_numbers(served: Served, server: Server) -> None:
+    """Raises InputError unless a model and a server of numbers alone can be divided by."""
+    check_type("served", served, Served, "a Served(params, active_params, weight_bytes)")
+    check_type("server", server, Server, "a Server(devices, flop_per_s, hbm_bytes_per_s, memory_bytes)")
+    check_whole("devices", server.devices)
+    check_whole("devices_per_chip", server.devices_per_chip)
+    check_finite(**{name: getattr(served, name) for name in ("params", "active_params", "weight_bytes")})
+    check_finite(
+        **{name: getattr(server, name) for name in ("flop_per_s", "hbm_bytes_per_s", "memory_bytes")}
+    )
+    if served.kv_bytes != 0:
+        check_finite(kv_bytes=served.kv_bytes)
+    if server.usd_per_chip_hour not in (None, 0):
+        check_finite(usd_per_chip_hour=server.usd_per_chip_hour)
+
+
+def check_finite(**values: Any) -> None:
+    """Raises InputError for the first value that is no number above zero, or out of what can be computed with."""
+    for what, value in values.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 1 / _LARGEST <= value <= _LARGEST:
+            raise InputError(f"{what} is {shown(value)}; give a number above zero")
+
+
 def check_whole(what: str, value: int, least: int = 1) -> None:
     """Raises WorkloadError unless `value` is a whole number in range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= _MOST:
         raise WorkloadError(f"{what} is {shown(value)}; give a whole number from {least} to {_MOST}")

@@ -7,7 +7,14 @@ from meshwright.costmodel.serving import disaggregation as pools
 from meshwright.costmodel.serving import server as serving
 from meshwright.costmodel.serving.decode import decode
 from meshwright.costmodel.serving.server import Served, Server
-from meshwright.costmodel.serving.service import Service, money
+from meshwright.costmodel.serving.service import (
+    Service,
+    check_finite,
+    check_queries,
+    check_service,
+    check_whole,
+    money,
+)
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.errors import InputError
 from meshwright.hardware.units import human_seconds
@@ -32,6 +39,9 @@ _SHOWN = (
 
 def sweep(service: Service, batch: int, limit_s: float | None = None) -> Working:
     """Batches against each other: latency, throughput, what the cache takes of the step, money."""
+    check_service(service)
+    check_whole("batch", batch)
+    _check_limit(limit_s)
     served, server = service.served, service.server
     most = serving.most_sequences(served, server)
     critical = ceil(serving.critical_batch(served, server))
@@ -58,6 +68,9 @@ def slices(service: Service, decode_tokens: int | None = None, limit_s: float | 
 
     Errors: InputError where no slices of the chip are known.
     """
+    check_service(service)
+    check_queries(service.context, decode_tokens, None)
+    _check_limit(limit_s)
     shapes = serving.slices_of(service.cluster.chip)
     if not shapes:
         raise InputError(
@@ -96,6 +109,11 @@ def slices(service: Service, decode_tokens: int | None = None, limit_s: float | 
         ),
         table=tuple(rows),
     )
+
+
+def _check_limit(limit_s: float | None) -> None:
+    if limit_s is not None:
+        check_finite(limit_s=limit_s)
 
 
 def _within(served: Served, server: Server, limit_s: float) -> Step:
