@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 Value = float | int | bool | str
 
 
+def told(value: float) -> str:
+    """A number in a sentence: four digits, thousands apart, never a power of ten where a reader counts."""
+    size = abs(value)
+    return f"{value:,.0f}" if 1e3 <= size < 1e9 else f"{value:.4g}"
+
+
 @dataclass(frozen=True)
 class Step:
     """One number of a working.

@@ -12,11 +12,11 @@ from meshwright.costmodel.limits.tilings import Tiling, batch_for_whole, tilings
 from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.working import Step, Value, Working
+from meshwright.costmodel.working import Step, Value, Working, told
 from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.units import human_count
 
-_SHOWN = 4  # tilings of each sort on the page
+_SHOWN = 3  # tilings of each sort on the page
 
 
 def limits(setting: Setting, *, with_batch: bool = True) -> Working:
@@ -31,11 +31,12 @@ def limits(setting: Setting, *, with_batch: bool = True) -> Working:
     """
     _check(setting)
     of = Limits.of(setting)
-    steps = limit_steps.torus(of) if of.network.torus else limit_steps.switched(of)
+    steps = _rules(of)
+    steps |= limit_steps.narrow_traffic(of, steps)
     notes = _conventions(of)
     table: tuple[Mapping[str, Value], ...] = ()
     asked = f"limits of training {setting.model.name} on {setting.cluster.name}"
-    binds = ""
+    binds = _without_batch(of, steps)
     if with_batch:
         steps |= limit_steps.for_batch(of, steps)
         found = tilings(of.setting, of.own)
@@ -56,34 +57,57 @@ def scaling(setting: Setting) -> tuple[Working, Curve]:
             f"{of.setting.cluster.name} has one network level, which FSDP and TP cannot share whole; give a larger one"
         )
     whole = list(of.groups.data.values())[-1]
-    reach = Reach(of.gather(whole), of.gather(shared.data), of.gather(shared.tensor))
+    reach = Reach(of.gather(whole, True), of.gather(shared.data, True), of.gather(shared.tensor, True))
     tokens = setting.training.global_batch_tokens
     chips = np.array(_chip_counts(setting.cluster.chips), float)
     drawn = curve(of.own, reach, tokens, chips * of.per_chip, setting.streams)
-    alone, mixed = of.data(of.own, whole), of.mixed(of.own, setting.streams) or np.inf
+    rules = _rules(of)
+    named = (limit_steps.data_rule_name(rules), mixed_key(of))
     steps = {
-        "fsdp_model": Step(alone, limit_steps.NEEDS, note="of this model's layers"),
-        "mixed_model": Step(
-            mixed, limit_steps.NEEDS, note=f"of this model's layers, streams {setting.streams}"
+        name: step for name, step in rules.items() if name in ("alpha", *named) or name.startswith("alpha_")
+    }
+    steps |= limit_steps.most_chips(of, rules)
+    own = {"fsdp_model": limit_steps.fsdp_model(of), "mixed_model": limit_steps.mixed_model(of)}
+    alone, mixed = (number(step) for step in own.values())
+    steps |= own | {
+        "chips_fsdp_model": Step(
+            tokens / alone, "chips", "B / fsdp_model", "more wait for weights under FSDP"
         ),
-        "chips_fsdp": Step(tokens / alone, "chips", "B / fsdp_model", "more wait for weights under FSDP"),
-        "chips_mixed": Step(tokens / mixed, "chips", "B / mixed_model", "more wait under FSDP x TP"),
+        "chips_mixed_model": Step(tokens / mixed, "chips", "B / mixed_model", "more wait under FSDP x TP"),
         "chips_sequences": Step(
             setting.training.sequences, "chips", "B / S", "more data ranks cut sequences"
         ),
     }
     note = (
         f"ms of one forward pass over this model's layers ({setting.model.layers}), a step has three times the products; "
-        "whole axes at full rate at every size: legal tilings of a real slice are in `limits`"
+        "whole axes of this cluster at every size: legal tilings of a real slice are in `limits`"
     )
     return Working(
         question=f"strong scaling of {setting.model.name} on {setting.cluster.chip.title}, {human_count(tokens)} tokens a step",
         given=limit_steps.given(of, True),
         steps=steps,
-        binds=f"communication binds beyond {tokens / mixed:,.0f} chips: a step then shortens by less than chips are added",
+        binds=f"communication binds beyond {tokens / mixed:,.0f} chips ({tokens / mixed * of.per_chip:,.0f} devices): a step then shortens by less than chips are added",
         notes=(note,),
         table=tuple(_points(chips, tokens, drawn)),
     ), drawn  # fmt: skip
+
+
+def _rules(of: Limits) -> dict[str, Step]:
+    return limit_steps.torus(of) if of.network.torus else limit_steps.switched(of)
+
+
+def _without_batch(of: Limits, steps: Mapping[str, Step]) -> str:
+    """Below which tokens a step, and beyond which ways, communication binds."""
+    cluster, rule = of.setting.cluster, data_rule(steps)
+    on = f"on {cluster.chips:,} chips ({cluster.devices:,} devices)"
+    alone = f"{told(rule)} tokens per chip, {told(rule * cluster.chips)} a step {on}"
+    said = [f"communication binds under FSDP alone below {alone}"]
+    if (key := mixed_key(of)) in steps:
+        needed = number(steps[key])
+        said.append(f"under FSDP x TP below {told(needed)}, {told(needed * cluster.chips)} a step")
+    name = next(name for name in steps if name.startswith("tp_"))
+    said.append(f"under TP beyond {told(number(steps[name]))} devices ({name}); --batch tells which it is")
+    return "; ".join(said)
 
 
 def _check(setting: Setting) -> None:
@@ -129,18 +153,18 @@ def _ms(seconds: float) -> float:
 def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -> str:
     """Which scheme is enough and by how much, and what becomes of it on the real network."""
     tokens, fsdp = of.tokens_per_chip, number(steps["fsdp_model"])
-    said = [f"{tokens:,.4g} tokens per chip"]
+    said = [f"{told(tokens)} tokens per chip"]
     if tokens >= fsdp:
         said.append(f"FSDP alone is compute bound: {_times(tokens, fsdp, data_rule(steps))}")
     else:
         said.append(
-            f"FSDP alone waits for weights: {fsdp / tokens:.3g}x as many needed, {fsdp:,.4g} by this model's layers and "
-            f"{data_rule(steps):,.4g} by the rule"
+            f"FSDP alone waits for weights: {fsdp / tokens:.3g}x as many needed, {told(fsdp)} by this model's layers and "
+            f"{told(data_rule(steps))} by the rule"
         )
         if "mixed" in steps:
             needed, rule = number(steps["mixed_model"]), number(steps[mixed_key(of)])
             bound = f"is compute bound: {_times(tokens, needed, rule)}"
-            waits = f"waits too: {needed:,.4g} by this model's layers and {rule:,.4g} by the rule needed"
+            waits = f"waits too: {told(needed)} by this model's layers and {told(rule)} by the rule needed"
             said.append(f"FSDP x TP {bound if tokens >= needed else waits}")
         elif "domains_per_replica" in steps:
             count = steps["domains_per_replica"].value
@@ -164,7 +188,7 @@ def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -
 
 
 def _times(tokens: float, needed: float, rule: float) -> str:
-    return f"{tokens / needed:.3g}x the {needed:,.4g} of this model's layers, {tokens / rule:.3g}x the rule's {rule:,.4g}"
+    return f"{tokens / needed:.3g}x the {told(needed)} of this model's layers, {tokens / rule:.3g}x the rule's {told(rule)}"
 
 
 def _conventions(of: Limits) -> list[str]:
@@ -172,7 +196,13 @@ def _conventions(of: Limits) -> list[str]:
     experts, met = of.copies
     if experts > 1:
         text += f"; a mixture gathers E experts and multiplies k, E/k = {experts / met:g} times the tokens"
-    return [text]
+    notes, dtype = [text], of.setting.training.compute_dtype
+    if dtype != "bf16":
+        notes.append(
+            f"products in {dtype}, traffic in bf16 as the planner moves it; *_traffic_{dtype} are the book's rule, in which "
+            "bytes shrink as the rate grows, so that the TP limit does not depend on precision"
+        )
+    return notes
 
 
 def _chosen(of: Limits, found: tuple[Tiling, ...]) -> list[Tiling]:

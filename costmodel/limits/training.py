@@ -141,6 +141,17 @@ class Limits:
         return self.setting.training.global_batch_tokens / self.setting.cluster.chips
 
 
+def memory_given(limits: Limits) -> dict[str, Step]:
+    """Memory of one chip."""
+    size = limits.whole.cluster.chip.memory_bytes * limits.per_chip
+    return {"HBM": Step(size, "B", note=f"of one chip, {_usable(limits):.4g} of it usable")}
+
+
+def _usable(limits: Limits) -> float:
+    """The share of memory that the planner uses."""
+    return float(limits.whole.capacity_bytes / limits.whole.cluster.chip.memory_bytes)
+
+
 def memory_steps(limits: Limits) -> dict[str, Step]:
     """Least chips for state and activations, as the book counts and as the planner does, and the most pure DP holds."""
     setting = limits.whole
@@ -159,16 +170,19 @@ def memory_steps(limits: Limits) -> dict[str, Step]:
         "least_chips_book": Step(
             int(np.ceil((state + saved) / size)),
             "chips",
-            "(10 P + 2 x 4 D L B) / HBM",
-            f"Adam, {BOOK_CHECKPOINTS} checkpoints a layer",
+            "ceil((10 P + 8 D L B) / HBM)",
+            f"Adam, {BOOK_CHECKPOINTS} checkpoints",
         ),
         "least_chips": Step(
             int(np.ceil(planned)),
             "chips",
-            f"({float(sum(each.values())):g} P + saved B) / usable",
-            "fp32 master, all recomputed",
+            f"ceil(({float(sum(each.values())):g} P + {kept / tokens:.10g} B) / ({_usable(limits):.4g} HBM))",
+            "fp32 master, recomputed",
         ),
         "most_params_pure_dp": Step(
-            most_params(size, BOOK_STATE), "params", "HBM / 10", "Adam; without activations"
+            most_params(chip.memory_bytes, BOOK_STATE),
+            "params",
+            "HBM / 10" if limits.per_chip == 1 else "HBM / (10 d)",
+            "Adam; no activations",
         ),
     }

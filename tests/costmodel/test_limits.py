@@ -49,10 +49,21 @@ def ring(axes: int, rate: float = RING) -> float:
 
 
 def ask(
-    cluster: str, sequences: int = 1024, model: str = "llama-3-70b", streams: str = "independent"
+    cluster: str,
+    sequences: int = 1024,
+    model: str = "llama-3-70b",
+    streams: str = "independent",
+    dtype: str = "bf16",
 ) -> Setting:
     setting = make_setting(
-        model, cluster.split("~")[0], sequences, 4096, efficiency="ideal", overlap="full", streams=streams
+        model,
+        cluster.split("~")[0],
+        sequences,
+        4096,
+        training=(("compute_dtype", dtype),),
+        efficiency="ideal",
+        overlap="full",
+        streams=streams,
     )
     return replace(setting, cluster=parse_cluster(cluster, profile="book"))
 
@@ -326,7 +337,7 @@ def test_a_slice_sends_more_the_larger_it_is() -> None:
 
 def test_scaling_ends_where_the_mix_does() -> None:
     working, drawn = scaling(ask("v5p:16x16x16"))
-    assert working.number("chips_mixed") == pytest.approx(4194304 / working.number("mixed_model"))
+    assert working.number("chips_mixed_model") == pytest.approx(4194304 / working.number("mixed_model"))
     assert [row["chips"] for row in working.table] == sorted(row["chips"] for row in working.table)
     assert drawn.math_s[1] == pytest.approx(drawn.math_s[0] / 2)
 
