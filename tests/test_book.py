@@ -18,6 +18,7 @@ from book import judge
 from book_answers import UnansweredError, answer
 
 CASES: list[dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "golden" / "scaling_book.yaml").read_text())
+MESH = {"X": 4, "Y": 8, "Z": 2}
 TOPICS = sorted({case["topic"] for case in CASES})
 
 
@@ -53,6 +54,47 @@ def test_a_figure_that_is_off_is_wrong() -> None:
                 asked += 1
         caught += sum(v.verdict == "wrong" for v in judge(off))
     assert asked > 600 and caught == asked
+
+
+@pytest.mark.parametrize(
+    ("topic", "quantity", "unit", "inputs", "wanted"),
+    [
+        ("memory", "ratio", "ratio", {"array": "A[I_X, J, K, ...]", "mesh": MESH}, 16),
+        ("memory", "ratio", "ratio", {"array": "bf16[64,64]", "sharding": "[I_XY, J]", "mesh": MESH}, 2),
+        ("memory", "ratio", "ratio", {"sharding": "I_X,J_Z", "mesh": MESH}, 8),
+        ("memory", "ratio", "ratio", {"array": "I_XYZ", "mesh": MESH}, 1),
+        ("memory", "ratio", "ratio", {"array": "I_X", "mesh": MESH, "chips": 64}, None),
+        ("memory", "ratio", "ratio", {"array": "I_W", "mesh": MESH}, None),
+        ("memory", "ratio", "ratio", {"array": "A[I]{U_X}", "mesh": MESH}, None),
+        ("memory", "ratio", "ratio", {"array": "I_X", "A": "J_X", "mesh": MESH}, None),
+        ("memory", "ratio", "ratio", {"F_over_D": 4}, None),
+        ("collective", "max_hops_line", "hops", {"devices": 6, "wrap": False}, 5),
+        ("collective", "max_hops_line", "hops", {"devices": 6}, None),
+        ("collective", "max_hops_line", "hops", {"devices": 6, "wrap": False, "slice": [2, 3]}, None),
+        ("inference-layout", "kv_head_shards", "ways", {"Y": 16, "K": 8, "batch": 64}, 8),
+        ("inference-layout", "kv_batch_shards", "ways", {"Y": 16, "K": 8, "batch": 64}, 2),
+        ("inference-layout", "alltoalls_per_layer", "collectives", {"Y": 16, "K": 8, "batch": 64}, 2),
+        ("inference-layout", "alltoalls_per_layer", "collectives", {"Y": 8, "K": 8, "batch": 64}, 0),
+        ("inference-layout", "kv_batch_shards", "ways", {"Y": 16, "K": 8}, None),
+        ("inference-layout", "kv_head_shards", "ways", {"Y": 16, "K": 8, "chips": 32}, None),
+        ("training-layout", "data_parallel", "ways", {"TP": 8, "PP": 8, "gpus": 1024}, 16),
+        ("training-layout", "data_parallel", "ways", {"TP": 8, "PP": 8, "gpus": 1000}, None),
+        ("training-layout", "data_parallel", "ways", {"TP": 8, "PP": 8, "gpus": 1024, "EP": 8}, None),
+        ("training-layout", "dp_bandwidth_gain", "ratio", {"TP": 8, "PP": 8, "gpus": 256}, 4 / 3),
+        ("training-layout", "dp_bandwidth_gain", "ratio", {"TP": 8, "PP": 8, "DP": 4}, 4 / 3),
+        ("training-layout", "dp_bandwidth_gain", "ratio", {"TP": 4, "PP": 8, "gpus": 256}, None),
+        ("training-layout", "dp_bandwidth_gain", "ratio", {"TP": 8, "PP": 8, "gpus": 64}, None),
+    ],
+)
+def test_other_keys_answer_where_they_decide_and_only_there(
+    topic: str, quantity: str, unit: str, inputs: dict[str, Any], wanted: float | None
+) -> None:
+    """None: what is asked does not follow from the keys."""
+    if wanted is None:
+        with pytest.raises(UnansweredError):
+            answer(topic, quantity, unit, inputs)
+    else:
+        assert answer(topic, quantity, unit, inputs) == pytest.approx(wanted)
 
 
 def test_a_ratio_to_what_was_measured_is_of_the_case_s_own_time() -> None:

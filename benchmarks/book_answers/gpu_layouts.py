@@ -9,8 +9,9 @@ import yaml
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.bounds import peak
+from book_answers.counts import whole
 from book_answers.gpu_bounds import GPUS_PER_NODE, nodes_of
-from book_answers.layouts import TOPIC, batch, chips
+from book_answers.layouts import TOPIC, batch, chips, data_ranks
 from meshwright.costmodel.counting.counts import utilisation
 from meshwright.costmodel.layout import parse_layout
 from meshwright.costmodel.limits.thresholds import block_work, data_tokens, gather_s_per_byte
@@ -85,11 +86,20 @@ def cost_reduction(given: Given) -> Value:
     return dp_threshold(given, 1) / dp_threshold(given, gpus)
 
 
+def ranks_beyond(given: Given) -> int:
+    """Data ranks of a layout, each on other nodes than the rest: TP fills its node."""
+    if whole(given, "TP") % GPUS_PER_NODE:
+        raise UnansweredError("some data ranks share a node")
+    return data_ranks(given)
+
+
 @answers(TOPIC, "dp_bandwidth_gain")
 def few_ranks(given: Given) -> Value:
     """Over few data ranks beyond the nodes: each keeps its share of what it gathers."""
     given = with_chip(given)
-    ranks = round(given.number("DP"))
+    ranks = round(given.number("DP")) if given.has("DP") else ranks_beyond(given)
+    if ranks < 2:
+        raise UnansweredError("one rank gathers nothing")
     _, network = nodes_of(given, ranks)
     group = np.array([1, ranks])
     short, exact = (gather_s_per_byte(network, group, exact=e)[-1] for e in (False, True))

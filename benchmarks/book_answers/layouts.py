@@ -18,7 +18,7 @@ from book_answers.bounds import (
     slice_batch,
     tp_limit,
 )
-from book_answers.counts import flag
+from book_answers.counts import flag, whole
 from meshwright.costmodel.limits import run_time as run
 from meshwright.costmodel.limits.thresholds import best_tensor_ways, nearest_powers
 
@@ -275,8 +275,25 @@ def y_rounded(given: Given) -> Value:
 
 @answers(TOPIC, "data_parallel")
 def data(given: Given) -> Value:
-    """Of X as much as the sequences allow; the rest cuts them."""
+    """Of X as much as the sequences allow; the rest cuts them. Of a layout of all GPUs, what TP and PP leave."""
+    if given.has("TP") or given.has("PP"):
+        return data_ranks(given)
     return rounded(given)[0] // context(given)
+
+
+def data_ranks(given: Given) -> int:
+    """Whole copies of the model's TP x PP among all devices, of which any other dimension would take some."""
+    if any(given.has(key) for key in ("EP", "X", "Y", "layout", "context", "context_parallel")):
+        raise UnansweredError("another dimension than TP and PP")
+    devices = next((whole(given, key) for key in ("gpus", "chips", "N") if given.has(key)), None)
+    if devices is None or not (given.has("TP") and given.has("PP")):
+        raise UnansweredError("the devices, TP or PP are not given")
+    ranks, rest = divmod(devices, whole(given, "TP") * whole(given, "PP"))
+    if rest or not ranks:
+        raise UnansweredError("TP x PP does not divide the devices")
+    if given.has("DP") and whole(given, "DP") != ranks:
+        raise UnansweredError("DP x TP x PP is not the devices")
+    return ranks
 
 
 @answers(TOPIC, "sequence_parallel")

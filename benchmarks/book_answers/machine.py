@@ -234,6 +234,15 @@ def _expansion(given: Given) -> Value:
 # Axes.
 
 
+def _axis_size(given: Given) -> int:
+    """Devices along one axis: devices alone are one, beside `wrap`, which is of an axis."""
+    if given.has("axis"):
+        return whole(given, "axis")
+    if not given.has("wrap") or any(given.has(key) for key in ("axes", "slice", "x", "y", "z")):
+        raise UnansweredError("no axis is given")
+    return whole(given, "devices")
+
+
 def _wraps(axis: int) -> Callable[[Given], Value]:
     def read(given: Given) -> Value:
         try:
@@ -246,5 +255,5 @@ def _wraps(axis: int) -> Callable[[Given], Value]:
 
 for _axis in range(3):
     answers("collective", f"wrap_axis_{_axis}")(_wraps(_axis))
-answers("collective", "max_hops_ring")(lambda given: max_hops(whole(given, "axis"), True))
-answers("collective", "max_hops_line")(lambda given: max_hops(whole(given, "axis"), False))
+answers("collective", "max_hops_ring")(lambda given: max_hops(_axis_size(given), True))
+answers("collective", "max_hops_line")(lambda given: max_hops(_axis_size(given), False))

@@ -1,6 +1,7 @@
 """What devices hold: questions of the topics kvcache and memory, but for what a pod consists of."""
 
-from math import ceil, floor
+import re
+from math import ceil, floor, prod
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import element_bytes, hbm_bytes, of_book, whole
@@ -262,6 +263,31 @@ def bytes_of(given: Given) -> Value:
         return checkpoint_bytes(given.number("tokens"), 1, given.number("D"), 1, element_bytes(given))
     widths, layers = widths_of(given), whole(given, "L")
     return checkpoint_bytes(given.number("tokens"), layers, given.number("D"), widths, element_bytes(given))
+
+
+# What a case on copies of an array names; with any other key its ratio is of something else.
+REPLICATED = {"array", "A", "mesh", "sharding", "dtype_bytes"}
+
+
+@answers("memory", "ratio")
+def copies(given: Given) -> Value:
+    """Bytes on all devices of a mesh over those of the array: along an axis that does not cut it, it is copied."""
+    mesh = given["mesh"]
+    if set(given) - REPLICATED or not isinstance(mesh, dict):
+        raise UnansweredError("not an array on a mesh alone")
+    named = [key for key in ("sharding", "array", "A") if given.has(key)]
+    if not named or named[-2:] == ["array", "A"]:
+        raise UnansweredError("not one array")
+    # Its sharding alone decides: written in brackets or bare, dimensions that are not cut as dots.
+    text = re.sub(r",?\s*(\.\.\.|…)", "", str(given[named[0]])).strip()
+    text = text if "[" in text else f"[{text}]"
+    held = parse_array(f"A{text}" if text.startswith("[") else text, list(mesh))
+    ways = {str(axis): whole(Given(mesh), axis) for axis in mesh}
+    if held.partial:
+        raise UnansweredError("partial sums are no copies")
+    if strange := set(held.split) - set(ways):
+        raise UnansweredError(f"the mesh has no axis {min(strange)}")
+    return prod(ways.values()) // prod(ways[axis] for axis in held.split)
 
 
 @answers("memory", "weight_bytes_each")

@@ -279,8 +279,16 @@ def placement(given: Given) -> CachePlacement:
     elif given.has("slice"):
         devices = prod(given["slice"])
     else:
-        devices = whole(given, "chips")
+        devices = whole(given, "chips" if given.has("chips") else "Y")
+    if given.has("Y") and not given.has("Z") and whole(given, "Y") != devices:
+        raise UnansweredError("Y is not all devices, and the other ways are not given")
     return place_cache(devices, whole(given, "K"), int(sequences(given) or devices))
+
+
+def with_batch(given: Given) -> CachePlacement:
+    if sequences(given) is None:
+        raise UnansweredError("no batch is given")
+    return placement(given)
 
 
 @answers(TOPIC, "kv_head_shards")
@@ -290,12 +298,12 @@ def head_shards(given: Given) -> Value:
 
 @answers(TOPIC, "kv_batch_shards")
 def batch_shards(given: Given) -> Value:
-    return placement(given).batch
+    return with_batch(given).batch
 
 
 @answers(TOPIC, "alltoalls_per_layer")
 def all_to_alls(given: Given) -> Value:
-    return placement(given).all_to_alls
+    return with_batch(given).all_to_alls
 
 
 @answers(TOPIC, "bytes_per_alltoall_total")

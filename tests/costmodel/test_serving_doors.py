@@ -69,7 +69,7 @@ LOOSE: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), product(CALLS, BAD), ids=lambda v: v if isinstance(v, str) else repr(v)[:8]
+    ("name", "value"), list(product(CALLS, BAD)), ids=lambda v: v if isinstance(v, str) else repr(v)[:8]
 )
 def test_what_makes_no_sense_is_refused_in_one_line(name: str, value: object) -> None:
     with pytest.raises(MeshwrightError) as told:
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(name: str, value: object) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), product(LOOSE, BAD), ids=lambda v: v if isinstance(v, str) else repr(v)[:8]
+    ("name", "value"), list(product(LOOSE, BAD)), ids=lambda v: v if isinstance(v, str) else repr(v)[:8]
 )
 def test_nothing_ends_in_a_raw_exception(name: str, value: object) -> None:
     try:
