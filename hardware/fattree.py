@@ -71,7 +71,8 @@ def domain_switches(chip: str) -> DomainSwitches:
     known = _table().domain
     if chip not in known:
         raise MissingFigureError(
-            f"no source counts the switches of {chip}; they are known of {', '.join(known)}"
+            f"no source counts the switches of {chip}; they are known of {', '.join(known)}: ask for one of these, like "
+            f"h100:8x64 or gb200:72x8; what links of {chip} carry says 'meshwright inventory'"
         )
     return known[chip]
 
@@ -81,7 +82,8 @@ def leaf_switches(fabric: str) -> LeafSwitches:
     known = _table().leaf
     if fabric not in known:
         raise MissingFigureError(
-            f"no source gives the switch ports of fabric {fabric}; they are known of {', '.join(known)}"
+            f"no source gives the switch ports of fabric {fabric}; they are known of {', '.join(known)}: name one of "
+            f"these after the cluster, like h100:8x64@ib400"
         )
     return known[fabric]
 

@@ -87,6 +87,8 @@ def _negative_values(words: list[str]) -> list[str]:
     for word in words:
         if re.match(r"-\.?\d", word) and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
             joined[-1] += f"={word}"
+        elif re.match(r"-\.?\d", word):
+            raise InputError(f"{word[:40]!r} is below zero; every size and count is above")
         else:
             joined.append(word)
     return joined

@@ -92,8 +92,9 @@ answers(TOPIC, "t_exact")(lambda given: number(in_node(given, "all-gather"), "t_
 
 def curve(given: Given, step: str) -> Value:
     """Measured bandwidths: all-reduces say whether their switches reduce, gathers do not."""
-    operation = "all-reduce" if given.has("sharp") else "all-gather"
-    return number(in_node(given, operation, sharp=sharp(given)), step)
+    if given.has("sharp"):
+        return number(in_node(given, "all-reduce", sharp=sharp(given)), step)
+    return number(in_node(given, "all-gather"), step)
 
 
 answers(TOPIC, "algo_bw")(lambda given: curve(given, "algo_bw"))
@@ -266,11 +267,11 @@ def message(given: Given) -> Value:
 # Two machines' rates side by side: short forms, where the case counts no GPUs that exact ones would need.
 
 
-def side_by_side(given: Given, key: str, operation: str, reduced: str = "off") -> float:
+def side_by_side(given: Given, key: str, operation: str) -> float:
     if given.has("gpus") or given.has("node_size"):
         raise UnansweredError("short or exact form is not said")
     network = tree((NODE, given.number(key)))
-    return ask(operation, network, bytes_of(given), NODE, sharp=reduced).number("t_approx")
+    return ask(operation, network, bytes_of(given), NODE).number("t_approx")
 
 
 for _chip in ("h100", "b200"):

@@ -26,8 +26,9 @@ answers(TOPIC, "idle_fraction_per_stage")(lambda given: number(scheduled(given),
 
 def hopping(given: Given, *free: str) -> Working:
     """`free` are counts that the step asked for does not depend on."""
-    counts = (1 if key in free else whole(given, key) for key in ("stages", "microbatches", "layers"))
-    return hops(given.number("B"), given.number("D"), *counts, given.number("W_Bps"))
+    stages, many = (2 if key in free else whole(given, key) for key in ("stages", "microbatches"))
+    layers = stages if "layers" in free else whole(given, "layers")
+    return hops(given.number("B"), given.number("D"), stages, many, layers, given.number("W_Bps"))
 
 
 answers(TOPIC, "t_hop")(lambda given: number(hopping(given, "stages", "layers"), "t_hop"))

@@ -13,8 +13,9 @@ from meshwright.costmodel.collectives import Network, duration, send_loads
 from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.pipeline import linear_step_s
 from meshwright.costmodel.working import Step, Working
-from meshwright.hardware.errors import LayoutError
+from meshwright.hardware.errors import InputError, LayoutError
 from meshwright.hardware.network import SwitchTier
+from meshwright.hardware.units import human_seconds
 
 _RULE = 1.5  # hops per micro-batch in the book's rule of thumb: between one, of many micro-batches, and two
 
@@ -39,6 +40,11 @@ def schedule(
         raise LayoutError(
             f"{stages} stages, {micro_batches} micro-batches and {chunks} chunks of {forward_s:g} s are no pipeline; "
             f"use at least 1 of each"
+        )
+    if chunks > 1 and micro_batches % stages:
+        raise LayoutError(
+            f"{chunks} chunks a stage run whole rounds of {stages} micro-batches, and {micro_batches} are no whole round; use a "
+            f"multiple of {stages}, or 1 chunk"
         )
     each = forward_s * (1.0 + backward_over_forward)
     step = float(linear_step_s(micro_batches, chunks, each, stages * each))
@@ -70,7 +76,20 @@ def hops(
     Args:
         tokens, width: of the whole batch, and of the residual; bf16.
         bytes_per_s: from one stage to the next.
+
+    Errors: LayoutError for fewer than two stages, or fewer layers than stages; InputError for a size that is none.
     """
+    for name, value in (("tokens", tokens), ("width", width), ("bytes_per_s", bytes_per_s)):
+        if not value > 0:
+            raise InputError(f"{name}={value:g} sends nothing; give a number above 0")
+    if stages < 2 or micro_batches < 1:
+        raise LayoutError(
+            f"{stages} stages and {micro_batches} micro-batches have no hops; use at least 2 stages and 1 micro-batch"
+        )
+    if layers < stages:
+        raise LayoutError(
+            f"{layers} layers leave some of {stages} stages without one; use at most {layers} stages"
+        )
     network = Network((SwitchTier("stages", 2, bytes_per_s, 0.0),), (1.0,))
     pair, ones = np.array([2]), np.array([1])
     size = BF16 * tokens * width
@@ -95,4 +114,7 @@ def hops(
                 _RULE * whole / layers, "s", "1.5 * 2 B D / (W L)", "the book's rule of thumb"
             ),
         },
+        binds=f"bandwidth from stage to stage: {human_seconds(count * each)}, {count} hops of {human_seconds(each)} with "
+        f"nothing hidden; {2 * micro_batches} micro-batches would make it "
+        f"{human_seconds((2 * micro_batches + stages - 2) * each / 2)}",
     )

@@ -1,109 +1,31 @@
 """How long one collective takes: its working, for a user who asks about that collective alone."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from math import ceil, log2
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
+from math import ceil, isclose, log2
 
 from meshwright.costmodel.collectives import Network, duration
 from meshwright.costmodel.exchange.operations import (
-    OPERATIONS,
     Routing,
     hops,
-    in_switches,
-    latency_loads,
-    loads_of,
     one_direction,
     switch_traffic,
-    timed_loads,
-    tree_bandwidth,
     tree_seconds,
-    without_latency,
 )
+from meshwright.costmodel.exchange.place import group_at, name_of, network_at
+from meshwright.costmodel.exchange.question import GATHERING, Asked, check, check_changes
+from meshwright.costmodel.exchange.told import binds, latency_rule, notes, rows
 from meshwright.costmodel.placement import Group
-from meshwright.costmodel.working import Step, Value, Working
-from meshwright.hardware.errors import InputError, LayoutError, UnknownNameError
-from meshwright.hardware.network import SwitchTier, TorusAxis
-from meshwright.hardware.units import human_bytes, human_rate, human_seconds
-
-Array = NDArray[Any]
-SHARP = ("fabric", "off", "theory")
-GATHERING = ("all-gather", "reduce-scatter", "all-reduce")
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """One question."""
-
-    operation: str
-    network: Network
-    group: Group
-    held_bytes: float
-    routing: Routing | None
-    sharp: str
-    whole: str  # how formulas write the bytes that the group holds
-
-    @property
-    def n(self) -> int:
-        return int(self.group.size)
-
-    def over(self, exact: bool = True) -> Network:
-        """The network with its reductions as asked."""
-        if self.sharp == "fabric":
-            return self.network
-        return in_switches(self.network, self.group, theory=self.sharp == "theory", exact=exact)
-
-    def moving(self, exact: bool = True) -> Array:
-        """Seconds per level without latency."""
-        still = without_latency(self.over(exact))
-        return loads_of(self.operation, still, self.held_bytes, self.group, self.routing, exact=exact)
-
-    def timed(self, exact: bool = True) -> Array:
-        """Seconds per level with latency."""
-        return timed_loads(
-            self.operation, self.over(exact), self.held_bytes, self.group, self.routing, exact=exact
-        )
-
-    @property
-    def latency(self) -> Array:
-        return latency_loads(self.operation, self.over(), self.group)
-
-    @property
-    def levels(self) -> list[int]:
-        """Indices of the levels that the group spans."""
-        return [int(i) for i in np.flatnonzero(self.group.factors > 1)]
-
-    def is_ring(self, index: int) -> bool:
-        """Whether the group closes a ring on a level."""
-        level = self.network.levels[index]
-        span = int(self.group.factors[index] * self.group.strides[index])
-        return isinstance(level, TorusAxis) and level.wraps and span == level.size
-
-    @property
-    def gains(self) -> dict[str, float]:
-        """What reduction in switches is measured to gain, by level."""
-        if self.operation != "all-reduce" or self.sharp != "fabric":
-            return {}
-        levels = (self.network.levels[i] for i in self.levels)
-        return {
-            f"g_{level.name}": level.all_reduce_speedup
-            for level in levels
-            if isinstance(level, SwitchTier) and level.all_reduce_speedup != 1.0
-        }
-
-    @property
-    def on_torus(self) -> bool:
-        return bool(set(self.levels) & set(self.network.torus))
+from meshwright.costmodel.working import Step, Working
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.network import TorusAxis
+from meshwright.hardware.units import human_bytes, human_seconds
 
 
 def collective(
     operation: str,
     array_bytes: float,
-    network: Network,
-    group: Group,
+    network: Network | Cluster | str,
+    group: Group | str | None = None,
     *,
     sharded_ways: int = 1,
     routing: Routing | None = None,
@@ -116,7 +38,9 @@ def collective(
     Args:
         operation: one of OPERATIONS.
         array_bytes: of the whole array, before any sharding; of a ragged exchange, of all tokens of the group.
-        group: devices that take part, [levels].
+        network: a cluster like "v5p:4x4x4" or of parse_cluster, at ideal rates as `meshwright collective` has it;
+            or a Network at other rates.
+        group: devices that take part: axes like "x,y", a group of parse_span, or None for all.
         sharded_ways: devices outside the group over which the array is sharded too.
         routing: of a ragged exchange.
         sharp: all-reduce in the switches: at the fabric's measured gain, off, or in theory.
@@ -125,11 +49,14 @@ def collective(
 
     Errors: UnknownNameError, InputError, LayoutError.
     """
-    _check(operation, array_bytes, group, sharded_ways, routing, sharp)
+    links = network_at(network)
+    where, group, network = where or name_of(network), group_at(group, network), links
+    check(operation, array_bytes, group, sharded_ways, routing, sharp)
+    check_changes(operation, network, group, sharp, one_way)
     if one_way:
         network = one_direction(network)
     whole = "V / Y" if sharded_ways > 1 else "V"
-    asked = _Asked(operation, network, group, array_bytes / sharded_ways, routing, sharp, whole)
+    asked = Asked(operation, network, group, array_bytes / sharded_ways, routing, sharp, whole)
     steps = _size_steps(asked) | _time_steps(asked) | _traffic_steps(asked)
     if sharded_ways > 1 and not network.torus and routing is None:
         seconds = tree_seconds(operation, network, array_bytes, group, sharded_ways)
@@ -142,32 +69,13 @@ def collective(
         + (f" of {where}?" if where else "?"),
         given=_given(asked, array_bytes, sharded_ways),
         steps=steps,
-        binds=_binds(asked),
-        notes=tuple(_notes(asked, one_way)),
-        table=tuple(_rows(asked)),
+        binds=binds(asked),
+        notes=tuple(notes(asked, one_way)),
+        table=tuple(rows(asked)),
     )
 
 
-def _check(
-    operation: str, array_bytes: float, group: Group, sharded_ways: int, routing: Routing | None, sharp: str
-) -> None:
-    if operation not in OPERATIONS:
-        raise UnknownNameError("collective", operation, OPERATIONS)
-    if sharp not in SHARP:
-        raise UnknownNameError("sharp", sharp, SHARP)
-    if not array_bytes > 0:
-        raise InputError(f"an array of {array_bytes:g} bytes has nothing to move; give its whole size")
-    if (operation == "ragged-all-to-all") != (routing is not None):
-        raise InputError(
-            f"{operation} and routing do not go together: top_k or a fraction is for ragged-all-to-all, which needs it"
-        )
-    if sharded_ways < 1:
-        raise LayoutError(f"an array sharded {sharded_ways} ways is none; use 1 or more")
-    if int(group.size) < 2:
-        raise LayoutError("one device has nothing to exchange; name axes with at least two devices")
-
-
-def _given(asked: _Asked, array_bytes: float, sharded_ways: int) -> dict[str, Step]:
+def _given(asked: Asked, array_bytes: float, sharded_ways: int) -> dict[str, Step]:
     what = "tokens of the group, before they are sent" if asked.routing else "the whole array"
     given = {"V": Step(array_bytes, "B", note=what), "N": Step(asked.n, "devices", note="that take part")}
     if sharded_ways > 1:
@@ -187,7 +95,7 @@ def _given(asked: _Asked, array_bytes: float, sharded_ways: int) -> dict[str, St
     return given
 
 
-def _size_steps(asked: _Asked) -> dict[str, Step]:
+def _size_steps(asked: Asked) -> dict[str, Step]:
     """What each device holds, and which part of a full exchange is sent."""
     steps = {"shard_bytes": Step(asked.held_bytes / asked.n, "B", f"{asked.whole} / N", "of one device")}
     torus = [
@@ -222,7 +130,7 @@ def _fraction_formula(routing: Routing, exact: bool) -> str:
     return "1 - (1 - 1/N)^k" if routing.experts is None else "1 - C(E - E/N, k) / C(E, k)"
 
 
-def _time_steps(asked: _Asked) -> dict[str, Step]:
+def _time_steps(asked: Asked) -> dict[str, Step]:
     operation, n, held = asked.operation, asked.n, asked.held_bytes
     exact, short = float(duration(asked.moving())), float(duration(asked.moving(exact=False)))
     latency, t = float(duration(asked.latency)), float(duration(asked.timed()))
@@ -237,10 +145,9 @@ def _time_steps(asked: _Asked) -> dict[str, Step]:
     else:
         steps["hops_ring"] = Step(n - 1, "hops", "N - 1", "in a ring")
         steps["hops_tree"] = Step(ceil(log2(n)), "hops", "log2 N", "in a tree; latency is counted for these")
-    steps["t_latency"] = Step(latency, "s")
-    added = operation == "permute" or not asked.on_torus
-    joined = "t_bandwidth + t_latency" if added else "max(t_bandwidth, t_latency)"
-    steps["t_approx"] = Step(float(duration(asked.timed(exact=False))), "s", joined, "the book's short form")
+    steps["t_latency"] = Step(latency, "s", note=latency_rule(asked))
+    approx = float(duration(asked.timed(exact=False)))
+    steps["t_approx"] = Step(approx, "s", _joined(asked, short, latency), "the book's short form")
     steps["t_exact"] = Step(t, "s", "of what must move", f"{human_seconds(exact)} of it for bandwidth")
     steps["latency_bound"] = Step(latency > exact)
     steps["algo_bw"] = Step(held / t, "B/s", f"{asked.whole} / t_exact")
@@ -262,7 +169,20 @@ def _time_steps(asked: _Asked) -> dict[str, Step]:
     return steps
 
 
-def _traffic_steps(asked: _Asked) -> dict[str, Step]:
+def _joined(asked: Asked, bandwidth: float, latency: float) -> str:
+    """The short form's seconds from what is shown, or else from the two parts of the level that binds."""
+    index = int(asked.timed(exact=False).argmax())
+    one, wait = float(asked.moving(exact=False)[index]), float(asked.latency[index])
+    level = asked.network.levels[index]
+    under = isinstance(level, TorusAxis) and asked.operation != "permute"
+    total = max(bandwidth, latency) if under else bandwidth + latency
+    if isclose(total, float(asked.timed(exact=False)[index])):
+        return "max(t_bandwidth, t_latency)" if under else "t_bandwidth + t_latency"
+    parts = human_seconds(one), human_seconds(wait)
+    return f"max({', '.join(parts)})" if under else f"{' + '.join(parts)} of {level.name}"
+
+
+def _traffic_steps(asked: Asked) -> dict[str, Step]:
     """Bytes through switches: of a gather over nodes, and of a reduction inside one."""
     if asked.on_torus or len(asked.levels) > 2:
         return {}
@@ -281,7 +201,7 @@ def _traffic_steps(asked: _Asked) -> dict[str, Step]:
     }
 
 
-def _gather_rate(asked: _Asked) -> Step:
+def _gather_rate(asked: Asked) -> Step:
     """Bytes/s of the whole array in a gather."""
     gather = replace(asked, operation="all-gather").moving(exact=False)
     names = [_links(asked, i) for i in asked.levels]
@@ -289,7 +209,7 @@ def _gather_rate(asked: _Asked) -> Step:
     return Step(asked.held_bytes / float(duration(gather)), "B/s", formula, "of the whole array")
 
 
-def _links(asked: _Asked, index: int) -> str:
+def _links(asked: Asked, index: int) -> str:
     """Rate of a group along a level, in symbols."""
     name, level = f"W_{asked.network.levels[index].name}", asked.network.levels[index]
     if not isinstance(level, TorusAxis):
@@ -299,7 +219,7 @@ def _links(asked: _Asked, index: int) -> str:
     return f"{twice}{name}" + (f" / {stride}" if stride > 1 else "")
 
 
-def _short_form(asked: _Asked) -> str:
+def _short_form(asked: Asked) -> str:
     whole = asked.whole
     if asked.operation in GATHERING:
         passes = "2 " if asked.operation == "all-reduce" and asked.sharp != "theory" else ""
@@ -314,67 +234,3 @@ def _short_form(asked: _Asked) -> str:
     level = asked.network.levels[asked.levels[0]]
     one_way = isinstance(level, TorusAxis) and level.one_way
     return f"{whole} / ({2 if one_way else 4} ({rate}))"
-
-
-def _seen(asked: _Asked, index: int) -> str:
-    """What a group sees of a level."""
-    level = asked.network.levels[index]
-    if not isinstance(level, TorusAxis):
-        return "switch"
-    if not asked.is_ring(index):
-        return "line" if level.size == asked.group.factors[index] else "part of an axis, a line"
-    stride = int(asked.group.strides[index])
-    shared = f", links shared {stride} ways" if stride > 1 else ""
-    return ("ring, one direction" if level.one_way else "ring") + shared
-
-
-def _rows(asked: _Asked) -> Iterator[Mapping[str, Value]]:
-    """Each level; where switches nest, also what a gather would reach if it ended there."""
-    exact = asked.timed()
-    nested = asked.operation in ("all-gather", "reduce-scatter") and not asked.on_torus
-    alone = tree_bandwidth(asked.network, asked.group) if nested else {}
-    for index in asked.levels:
-        level = asked.network.levels[index]
-        row: dict[str, Value] = {
-            "level": level.name,
-            "ways": f"{asked.group.factors[index]} of {level.size}",
-            "seen as": _seen(asked, index),
-            "busy": human_seconds(float(exact[index])),
-        }
-        if alone:
-            row["V/t if it ended here"] = human_rate(alone[level.name])
-        yield row
-
-
-def _binds(asked: _Asked) -> str:
-    """Latency or which level, and by how much over the next."""
-    exact = asked.moving()
-    bandwidth, wait = float(exact.max()), float(duration(asked.latency))
-    names = " and ".join(
-        asked.network.levels[i].name for i in asked.levels if exact[i] >= bandwidth * (1 - 1e-9)
-    )
-    if wait > bandwidth:
-        return (
-            f"latency: {human_seconds(wait)} of hops against {human_seconds(bandwidth)} of bandwidth on {names}; "
-            f"an array {wait / bandwidth:.3g} times as large would take no longer"
-        )
-    others = [float(exact[i]) for i in asked.levels if exact[i] < bandwidth * (1 - 1e-9)]
-    rivals = [f"{human_seconds(max(others))} on the next level"] if others else []
-    rivals += [f"{human_seconds(wait)} of latency"] if wait > 0 else []
-    against = f" against {' and '.join(rivals)}" if rivals else ""
-    most = max([*others, wait])
-    return f"bandwidth of {names}: {human_seconds(bandwidth)}{against}" + (
-        f", {bandwidth / most:.3g} times as long" if most > 0 else ""
-    )
-
-
-def _notes(asked: _Asked, one_way: bool) -> Iterator[str]:
-    if asked.operation in ("all-gather", "reduce-scatter"):
-        other = "reduce-scatter" if asked.operation == "all-gather" else "all-gather"
-        yield f"The same time as a {other}, its transpose; an all-reduce is both, one after the other."
-    if asked.operation == "all-to-all" and set(asked.levels) & set(asked.network.torus):
-        yield "The planner counts no latency for it on a torus; here it is at least the hops to the farthest member."
-    if asked.routing is not None and asked.routing.top_k is not None:
-        yield "The planner sends all k copies of a token, also where two of its experts share a device."
-    if one_way:
-        yield "One direction of a ring: half the rate of a gather, a quarter of that of an all-to-all."

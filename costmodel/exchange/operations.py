@@ -43,7 +43,11 @@ class Routing:
     fraction: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.top_k is None) == (self.fraction is None):
+        if self.top_k is not None and self.fraction is not None:
+            raise InputError("top_k and fraction both say what is sent; keep one")
+        if self.fraction is not None and self.experts is not None:
+            raise InputError("a fraction of a full exchange needs no experts; drop one of the two")
+        if self.top_k is None and self.fraction is None:
             raise InputError(
                 "a ragged all-to-all needs either top_k (of experts) or a fraction of a full exchange"
             )
@@ -67,7 +71,8 @@ class Routing:
             return float(n * (1.0 - (1.0 - 1.0 / n) ** k))
         if self.experts % n:
             raise LayoutError(
-                f"{self.experts} experts do not spread evenly over {n}; use a divisor of {self.experts}"
+                f"{self.experts} experts do not spread evenly over {n} devices; use a multiple of {n} experts, or leave "
+                f"their number out: draws are then independent"
             )
         return float(n * (1.0 - comb(self.experts - self.experts // n, k) / comb(self.experts, k)))
 

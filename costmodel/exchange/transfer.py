@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.exchange.place import check_bytes, name_of, network_at
 from meshwright.costmodel.operators import product_flops
 from meshwright.costmodel.working import Step, Value, Working
+from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError
 from meshwright.hardware.network import TorusAxis
 from meshwright.hardware.units import human_seconds
@@ -32,16 +34,27 @@ class Device:
 
 
 def point_to_point(
-    size_bytes: float, network: Network, src: Place, dst: Place, *, links: int | None = None, where: str = ""
+    size_bytes: float,
+    network: Network | Cluster | str,
+    src: Place,
+    dst: Place,
+    *,
+    links: int | None = None,
+    where: str = "",
 ) -> Working:
     """First and last byte of a transfer between two chips of a torus.
 
     Args:
+        network: a cluster like "v5e:4x4" or of parse_cluster, at ideal rates as `meshwright transfer` has it; or a
+            Network at other rates.
         src, dst: coordinates, one per torus axis.
         links: by which the bytes leave, where not all shortest ways are used, or longer ones too.
 
     Errors: LayoutError for coordinates that are not there, InputError where both are the same.
     """
+    check_bytes(size_bytes)
+    found = network_at(network)
+    where, network = where or name_of(network), found
     axes = _axes(network)
     steps = list(_ways(axes, _checked(src, axes), _checked(dst, axes)))
     hops = sum(distance for _, distance, _ in steps)
@@ -90,7 +103,7 @@ def point_to_point(
 
 def pull(
     array_bytes: float,
-    network: Network,
+    network: Network | Cluster | str,
     device: Device,
     dst: Place | None = None,
     *,
@@ -103,6 +116,7 @@ def pull(
     Stages run at once on successive parts, so the slowest bounds the time.
 
     Args:
+        network: a cluster like "v5e:4x4" or of parse_cluster, at ideal rates; or a Network at other rates.
         dst: coordinates of the chip, on a torus; the corner (0, 0, ..) if not given.
         rows, elements: where used in a product [rows, k] x array, the rows and the array's elements.
 
@@ -112,6 +126,9 @@ def pull(
         raise MissingFigureError(
             "no source gives the host link of this chip; give its rate, like --host-rate '16 GB/s'"
         )
+    check_bytes(array_bytes)
+    found = network_at(network)
+    where, network = where or name_of(network), found
     count = int(np.prod(network.sizes))
     place = _checked(dst, _axes(network)) if dst is not None else tuple(0 for _ in network.torus)
     stages = dict(_arrivals(array_bytes, network, place))

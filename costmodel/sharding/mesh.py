@@ -16,6 +16,7 @@ import numpy as np
 
 from meshwright.costmodel.collectives import Network, duration
 from meshwright.costmodel.exchange.operations import timed_loads
+from meshwright.costmodel.exchange.place import cluster_at, network_at
 from meshwright.costmodel.exchange.span import group_of, parse_span
 from meshwright.costmodel.placement import Group, joint_splits
 from meshwright.hardware.cluster import Cluster
@@ -81,11 +82,17 @@ class Mesh:
         return "*".join(parts) or "one device"
 
 
-def parse_mesh(text: str | None, cluster: Cluster, network: Network) -> Mesh:
+def parse_mesh(text: str | None, cluster: Cluster | str, network: Network | None = None) -> Mesh:
     """Read a mesh; without one, X, Y, Z are the cluster's levels in order.
+
+    Args:
+        cluster: like "v5p:4x4x4", or of parse_cluster.
+        network: of the cluster at other than ideal rates.
 
     Errors: LayoutError for what does not parse or fit, UnknownNameError for a level that is not there.
     """
+    cluster = cluster_at(cluster)
+    network = network_at(cluster) if network is None else network
     if text is None:
         return Mesh(network, _own_levels(network.levels))
     check_type("mesh", text, str, "a string such as 'X=4,Y=4'", LayoutError)

@@ -28,6 +28,7 @@ _DIM = re.compile(
 )
 _COMMA = re.compile(r",(?![^{]*\})")  # not inside braces
 _EXAMPLE = "write it like 'A[I_X,J] @ B[J,K] -> C[I_X,K]'"
+_NUMBERS = "write sizes as numbers, like bf16[8192,28672]"
 _LONGEST = 1000
 
 
@@ -71,7 +72,9 @@ class Sharded:
 
     @property
     def bytes(self) -> float:
-        """Of an array written with its dtype and sizes, like bf16[1024,4096]."""
+        """Of an array written with its dtype and sizes, like bf16[1024,4096]. Errors: InputError for letters."""
+        if letters := [d for d in self.dims if not d.isdigit()]:
+            raise InputError(f"dimension {letters[0]} of {self.name} has no size; {_NUMBERS}")
         return ELEMENT_BYTES[parse_dtype(self.name)] * self.elements({})
 
 
@@ -93,13 +96,13 @@ def parse_array(text: str, mesh: Sequence[str] = ()) -> Sharded:
     """'A[I_X,J]' or 'bf16[1024_X,4096_Y]{U_Z}'; without a mesh every letter of a subscript is an axis."""
     match = _ARRAY.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if match is None or match["dims"] is None:
-        raise InputError(f"cannot read array {text.strip()[:60]!r}; {_EXAMPLE}")
+        raise InputError(f"cannot read array {text.strip()[:60]!r}; {_example(text)}")
     dims, axes = [], []
     for part in _COMMA.split(match["dims"]) if match["dims"].strip() else ():
         found = _DIM.fullmatch(part.strip())
         if found is None:
             raise InputError(
-                f"cannot read dimension {part.strip()[:40]!r} of {text.strip()[:60]!r}; {_EXAMPLE}"
+                f"cannot read dimension {part.strip()[:40]!r} of {text.strip()[:60]!r}; {_example(text)}"
             )
         dims.append(found["name"])
         axes.append(_axes(found["braced"] or found["axes"] or "", mesh))
@@ -108,6 +111,23 @@ def parse_array(text: str, mesh: Sequence[str] = ()) -> Sharded:
     if len(set(dims)) < len(dims) and not all(d.isdigit() for d in dims):
         raise InputError(f"{array} has a dimension twice; give the two different names")
     _check_once(array)
+    return array
+
+
+def _example(text: str) -> str:
+    """How to write what somebody tried to: an array of numbers, or one of names."""
+    return _NUMBERS if re.match(r"\s*(?:[bfu]\w*\d+|\w+\[\s*\d|int\d+)", text) else _EXAMPLE
+
+
+def parse_whole(text: str, way_out: str = "") -> Sharded:
+    """'bf16[1024,4096]' where a whole array is meant. Errors: InputError for one that is split, too."""
+    array = parse_array(text)
+    if split := (*array.split, *array.partial):
+        plain = f"{array.name}[{','.join(array.dims)}]"
+        raise InputError(
+            f"{array} is split over {spelled(split)}, which says nothing here; write the whole array {plain}"
+            + (f" and {way_out}" if way_out else "")
+        )
     return array
 
 

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         args,
         collective(
             args.operation,
-            size_of(args.size),
+            size_of(args.size, "say with --sharded-over which axes outside the collective split it"),
             links,
             group,
             sharded_ways=ways,
@@ -101,17 +101,26 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def size_of(text: str) -> float:
-    """Bytes of '1GiB', or of an array like 'bf16[1024,8192]'."""
-    from meshwright.costmodel.sharding.parse import parse_array
+def size_of(text: str, way_out: str = "") -> float:
+    """Bytes of '1GiB', or of a whole array like 'bf16[1024,8192]'."""
+    from meshwright.costmodel.sharding.parse import parse_whole
     from meshwright.hardware.units import parse_bytes
 
-    return parse_array(text).bytes if "[" in text else float(parse_bytes(text))
+    return parse_whole(text, way_out).bytes if "[" in text else float(parse_bytes(text))
 
 
 def _routing(args: argparse.Namespace) -> "Routing | None":
-    from meshwright.costmodel.exchange.operations import Routing
+    from meshwright.costmodel.exchange.operations import OPERATIONS, Routing
+    from meshwright.hardware.errors import InputError
 
+    given = {"--top-k": args.top_k, "--fraction": args.fraction, "--experts": args.experts}
+    useless = [option for option, value in given.items() if value is not None]
+    if useless and args.operation in OPERATIONS and args.operation != "ragged-all-to-all":
+        raise InputError(
+            f"{useless[0]} is for ragged-all-to-all, not for {args.operation}; drop it, or ask for that"
+        )
+    if args.top_k is not None and args.fraction is not None:
+        raise InputError("--top-k and --fraction both say what is sent; keep one")
     if args.top_k is None and args.fraction is None and args.experts is None:
         return None
     return Routing(args.top_k, args.experts, args.fraction)

@@ -16,14 +16,12 @@ def add(subparsers: Any) -> None:
     add(
         "--chunks",
         type=arguments.whole("--chunks", 1, 1000),
-        default=1,
         metavar="V",
         help="of a stage, interleaved (1)",
     )
     add(
         "--backward-over-forward",
         type=arguments.positive("--backward-over-forward"),
-        default=2.0,
         metavar="X",
         help="seconds of backward per second of forward (2)",
     )
@@ -49,9 +47,13 @@ def run(args: argparse.Namespace) -> int:
     if args.tokens is None:
         if useless := [option for option, value in of_hops.items() if value is not None]:
             raise InputError(f"{useless[0]} is for the hops; give --tokens too, or drop it")
-        ratio = args.backward_over_forward
-        answer = schedule(args.stages, args.micro_batches, backward_over_forward=ratio, chunks=args.chunks)
-        return give(args, answer)
+        ratio, chunks = args.backward_over_forward or 2.0, args.chunks or 1
+        return give(
+            args, schedule(args.stages, args.micro_batches, backward_over_forward=ratio, chunks=chunks)
+        )
+    of_bubble = {"--chunks": args.chunks, "--backward-over-forward": args.backward_over_forward}
+    if useless := [option for option, value in of_bubble.items() if value is not None]:
+        raise InputError(f"{useless[0]} is for the bubble and changes no hop; drop it, or --tokens")
     if missing := [option for option, value in of_hops.items() if value is None]:
         raise InputError(f"the hops of {args.tokens:,} tokens need {', '.join(missing)} too")
     rate = parse_bytes_per_s(args.rate)

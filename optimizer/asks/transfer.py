@@ -69,12 +69,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _used(array: str, times: str) -> tuple[float, float]:
     """Rows of the other operand, and elements of the array."""
-    from meshwright.costmodel.sharding.parse import parse_array
+    from meshwright.costmodel.sharding.parse import parse_whole
     from meshwright.hardware.errors import InputError
 
     if "[" not in array:
         raise InputError(f"--times {times} needs the array's shape too; write it like int8[131072,131072]")
-    whole, other = parse_array(array), parse_array(times)
+    whole, other = parse_whole(array), parse_whole(times)
     if other.dims[-1:] != whole.dims[:1]:
         raise InputError(
             f"the last dimension of {times} is {other.dims[-1]} and the first of {array} is {whole.dims[0]}: "

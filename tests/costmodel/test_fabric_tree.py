@@ -75,6 +75,14 @@ def test_what_no_source_gives_is_refused() -> None:
         domain_switches("mi300x")
     with pytest.raises(MissingFigureError, match=r"no source gives the switch ports of fabric ib200"):
         leaf_switches("ib200")
+    with pytest.raises(MissingFigureError, match=r"ask for one of these, like h100:8x64 or gb200:72x8"):
+        fabric_tree(parse_cluster("h200:8x1"))
+    with pytest.raises(
+        MissingFigureError, match=r"name one of these after the cluster, like h100:8x64@ib400"
+    ):
+        fabric_tree(parse_cluster("h100:8x64@roce"))
+    for way_out in ("h100:8x64", "gb200:72x8", "h100:8x64@ib400", "a100:8x64@ib400"):
+        assert fabric_tree(parse_cluster(way_out)).number("switches") > 0
     with pytest.raises(ClusterError, match=r"v5p:4x4x4 is a torus, without switches"):
         fabric_tree(parse_cluster("v5p:4x4x4"))
     with pytest.raises(ClusterError, match=r"40 links per rail and a leaf switch 32 ports"):

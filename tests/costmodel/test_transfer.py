@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.exchange.bubble import hops, schedule
+from meshwright.costmodel.exchange.collective import collective
+from meshwright.costmodel.exchange.span import parse_span
 from meshwright.costmodel.exchange.transfer import Device, point_to_point, pull
 from meshwright.costmodel.setting import network_of
 from meshwright.costmodel.sharding.measured import measured_overlap
+from meshwright.costmodel.sharding.mesh import parse_mesh
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError
 from meshwright.hardware.network import SwitchTier, TorusAxis
+from meshwright.hardware.units import human_seconds
 
 V5E = Device(1.97e14, 8.2e11, 1.6e10)
 
@@ -138,6 +142,16 @@ def test_faster_parts_are_never_slower(torus: Network, gain: float) -> None:
         (lambda: point_to_point(1, network("v5e:4x4"), (0, 0), (1, 1), links=5), LayoutError, "5 links are none or more than the 4 of a chip"),
         (lambda: point_to_point(1, network("h100:8x4"), (0,), (1,)), LayoutError, "coordinates are for chips of a torus"),
         (lambda: pull(1, network("v5e:4x4"), Device(1, 1, None)), MissingFigureError, "give its rate, like --host-rate '16 GB/s'"),
+        (lambda: point_to_point(-5, "v5e:4x4", (0, 0), (1, 1)), InputError, "-5 bytes have nothing to move"),
+        (lambda: point_to_point("1MB", "v5e:4x4", (0, 0), (1, 1)), InputError, "size is '1MB'; give bytes, a number above 0"),
+        (lambda: pull(0, "v5e:4x4", V5E), InputError, "0 bytes have nothing to move"),
+        (lambda: collective("all-gather", 1e9, 7), InputError, "network is 7; give a cluster like 'v5p:4x4x4', or the Network of one"),
+        (lambda: collective("all-gather", 1e9, network("v5e:4x4"), "x"), LayoutError, "axes 'x' need a cluster"),
+        (lambda: parse_mesh("X=4", 7), InputError, "cluster is 7; give a cluster like 'v5p:4x4x4'"),
+        (lambda: hops(1e6, 8192, 4, 8, 3, 9e10), LayoutError, "3 layers leave some of 4 stages without one; use at most 3 stages"),
+        (lambda: hops(1e6, 8192, 1, 8, 3, 9e10), LayoutError, "use at least 2 stages"),
+        (lambda: hops(0, 8192, 4, 8, 32, 9e10), InputError, "tokens=0 sends nothing"),
+        (lambda: schedule(4, 3, chunks=2), LayoutError, "run whole rounds of 4 micro-batches"),
         (lambda: schedule(0, 1), LayoutError, "0 stages, 1 micro-batches"),
         (lambda: measured_overlap("v5p", {"X": 4}, {"B": 1}), MissingFigureError, "no published timing of B=1 on v5p X=4; there are B=1024,D=2048,F=8192 on v5e X=2,Y=4"),
     ],
@@ -152,12 +166,33 @@ def test_a_pipeline_alone() -> None:
     """Chapter 12's figure of two stages and two micro-batches; hops as chapter 5 counts them."""
     drawn = schedule(2, 2)
     assert (drawn["step"], drawn["idle"]) == (9, pytest.approx(1 / 3))
-    for stages, many, chunks in ((4, 8, 1), (8, 32, 2), (3, 7, 4)):
+    for stages, many, chunks in ((4, 8, 1), (8, 32, 2), (3, 9, 4), (3, 7, 1)):
         idle = schedule(stages, many, chunks=chunks).number("idle")
         assert idle == pytest.approx((stages - 1) / (many * chunks + stages - 1))
     hop = hops(1e6, 8192, 4, 8, 32, 9e10)
     assert hop["t_hop"] == pytest.approx(2 * 1e6 * 8192 / (9e10 * 8))
     assert hop["t_total"] == pytest.approx(hop.number("t_hop") * (8 + 4 - 2))
+    more = hops(1e6, 8192, 4, 16, 32, 9e10)
+    assert hop.binds.endswith(f"16 micro-batches would make it {human_seconds(more.number('t_total'))}")
+
+
+def test_a_cluster_stands_for_its_network() -> None:
+    """By its string or parsed, at the ideal rates that commands use, and its name is in the question."""
+    cluster = parse_cluster("v5e:4x4")
+    links = network_of(cluster.levels, load_efficiency("ideal", cluster.chip))
+    for place in ("v5e:4x4", cluster):
+        assert (
+            point_to_point(1e6, place, (0, 0), (3, 3)).steps
+            == point_to_point(1e6, links, (0, 0), (3, 3)).steps
+        )
+        assert pull(1e9, place, V5E).steps == pull(1e9, links, V5E).steps
+        asked = collective("all-gather", 1e9, place, "x")
+        assert asked.steps == collective("all-gather", 1e9, links, parse_span("x", cluster)).steps
+        assert asked.question.endswith("over x 4 of v5e:4x4?")
+        assert parse_mesh("X=4", place).described("X") == parse_mesh("X=4", cluster, links).described("X")
+    assert (
+        collective("all-gather", 1e9, "v5e:4x4")["t_exact"] == collective("all-gather", 1e9, links)["t_exact"]
+    )
 
 
 def test_a_collective_matmul_hid_three_quarters_of_its_gather() -> None:
