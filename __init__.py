@@ -9,8 +9,11 @@ Names are loaded on first use, so importing this package imports nothing heavy.
 from importlib import import_module
 from typing import Any
 
+# The module of each name, and after a colon what it is called there.
 _HOMES = {
     "Cluster": "hardware.cluster",
+    "Failures": "costmodel.limits.run_time",
+    "Framework": "costmodel.framework",
     "Infeasible": "optimizer.plan",
     "InputError": "hardware.errors",
     "Layout": "costmodel.layout",
@@ -19,16 +22,21 @@ _HOMES = {
     "MissingFigureError": "hardware.errors",
     "ModelSpec": "costmodel.model",
     "Plan": "optimizer.plan",
+    "Routing": "costmodel.exchange.operations",
+    "Served": "costmodel.serving.server",
+    "Server": "costmodel.serving.server",
     "Service": "costmodel.serving.service",
     "SolveOptions": "optimizer.solve",
     "Speed": "costmodel.limits.run_answer",
     "StepEstimate": "costmodel.estimate",
     "Training": "costmodel.workload",
     "Undecided": "optimizer.plan",
+    "Work": "costmodel.roofline.operands",
     "Working": "costmodel.working",
     "attention": "costmodel.roofline.attention",
     "book_chip": "hardware.profile",
     "collective": "costmodel.exchange.collective",
+    "compare_runs": "costmodel.limits.run_answer",
     "count_activations": "costmodel.counting.parts",
     "count_batch": "costmodel.counting.on_chip",
     "count_cache": "costmodel.counting.parts",
@@ -36,29 +44,41 @@ _HOMES = {
     "count_state": "costmodel.counting.on_chip",
     "count_utilisation": "costmodel.counting.on_chip",
     "decode_model": "costmodel.serving.decode",
+    "decode_numbers": "costmodel.serving.decode:decode",
+    "decode_sharding": "costmodel.serving.layout_answer:sharding",
+    "decode_slices": "costmodel.serving.tables:slices",
+    "decode_sweep": "costmodel.serving.tables:sweep",
+    "dot_product": "costmodel.roofline.intensity",
+    "elementwise": "costmodel.roofline.intensity",
     "estimate": "costmodel.estimate",
     "fabric_tree": "costmodel.exchange.fabric_tree",
     "inventory": "costmodel.roofline.inventory",
     "limits": "costmodel.limits.answer",
     "load_chip": "hardware.chip",
+    "load_framework": "costmodel.framework",
     "load_model": "costmodel.readers",
     "load_plan": "optimizer.files",
     "load_priced": "optimizer.files",
     "matmul": "costmodel.roofline.matmul",
+    "network_of": "costmodel.setting:ideal_network",
     "operator": "costmodel.roofline.intensity",
     "parse_cluster": "hardware.cluster",
     "parse_layout": "costmodel.layout",
     "parse_mesh": "costmodel.sharding.mesh",
     "parse_shape": "costmodel.textbook",
     "parse_span": "costmodel.exchange.span",
+    "pipeline_hops": "costmodel.exchange.bubble:hops",
+    "pipeline_schedule": "costmodel.exchange.bubble:schedule",
     "point_to_point": "costmodel.exchange.transfer",
     "prefill_model": "costmodel.serving.prefill",
+    "prefill_numbers": "costmodel.serving.prefill:prefill",
     "pull": "costmodel.exchange.transfer",
     "recommend": "optimizer.recommend",
     "resolve": "optimizer.question",
     "save_plan": "optimizer.files",
     "scaling": "costmodel.limits.answer",
     "shard": "costmodel.sharding.product",
+    "split_matmul": "costmodel.roofline.split_matmul",
     "textbook_model": "costmodel.textbook",
     "train_time": "costmodel.limits.run_answer",
 }
@@ -69,7 +89,8 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'meshwright' has no attribute {name!r}")
-    return getattr(import_module(f"meshwright.{_HOMES[name]}"), name)
+    home, _, inside = _HOMES[name].partition(":")
+    return getattr(import_module(f"meshwright.{home}"), inside or name)
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.doors import ClusterSource, cluster_of
 from meshwright.costmodel.framework import Framework, load_framework
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.workload import ComputeDtype, Training
@@ -72,6 +73,15 @@ def network_of(levels: tuple[Level, ...], efficiency: Efficiency) -> Network:
         for level in levels
     )
     return Network(levels, achieved)
+
+
+def ideal_network(cluster: ClusterSource) -> Network:
+    """The network of a cluster at peak rates: what `collective` and its kin take.
+
+    Errors: InputError for a cluster that is none.
+    """
+    cluster = cluster_of(cluster)
+    return network_of(cluster.levels, load_efficiency("ideal", cluster.chip))
 
 
 @dataclass(frozen=True)

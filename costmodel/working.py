@@ -57,9 +57,20 @@ class Working:
         """The value of a step, or of something given."""
         return (self.steps[name] if name in self.steps else self.given[name]).value
 
+    def __str__(self) -> str:
+        """Plain text: the question, every number with its unit and formula, rows of the table, what binds."""
+        numbers = [_plain(name, step) for part in (self.given, self.steps) for name, step in part.items()]
+        rows = [", ".join(_plain(name, Step(value)) for name, value in row.items()) for row in self.table]
+        return "\n".join(filter(None, (self.question, *numbers, *rows, self.binds, *self.notes)))
+
     def number(self, name: str) -> float:
         """The same where it must be a number; raises TypeError for words."""
         value = self[name]
         if isinstance(value, str):
             raise TypeError(f"{name} is the word {value!r}, not a number")
         return float(value)
+
+
+def _plain(name: str, step: Step) -> str:
+    value = f"{step.value:.6g}" if isinstance(step.value, float) else str(step.value)
+    return f"{name} = {value} {step.unit}".rstrip() + (f" ({step.formula})" if step.formula else "")

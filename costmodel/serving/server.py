@@ -7,7 +7,7 @@ FLOPs per byte of them, so it is never compute bound; all other products multipl
 
 over n devices of C FLOP/s and W bytes/s, everything cut n ways. Source: jax-ml/scaling-book, chapters 7 and 8. Left
 out as there: what products move beside weights and the FLOPs of attention, which `step_by_operator_s` has, and the
-network, which costmodel/serving_layout.py has. Functions take one batch or an array of them.
+network, which layout.py has. Functions take one batch or an array of them.
 """
 
 from collections.abc import Callable

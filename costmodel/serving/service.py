@@ -11,9 +11,8 @@ from meshwright.costmodel.limits.run_time import usd_per_million_tokens
 from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.serving.server import Served, Server, step_by_operator_s
-from meshwright.costmodel.setting import network_of
+from meshwright.costmodel.setting import ideal_network
 from meshwright.costmodel.working import Step
-from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, WorkloadError, check_type, shown
@@ -74,7 +73,7 @@ class Service:
     @cached_property
     def network(self) -> Network:
         """At peak rates."""
-        return network_of(self.cluster.levels, load_efficiency("ideal", self.cluster.chip))
+        return ideal_network(self.cluster)
 
     def exact_s(self, batch: int) -> float:
         """Seconds of a decode step by product, without the network."""
