@@ -80,7 +80,9 @@ def read_model(args: argparse.Namespace) -> "ModelSpec":
     from meshwright.costmodel.readers import load_model
     from meshwright.costmodel.textbook import parse_shape
 
-    if (args.model is None) == (args.shape is None):
+    if args.model is not None and args.shape is not None:
+        raise InputError(f"a model by name ({args.model[:40]}) and --shape are two models; keep one")
+    if args.model is None and args.shape is None:
         raise InputError("give a model: either its name or file, or --shape with its letters")
     return load_model(args.model) if args.shape is None else parse_shape(args.shape)
 
@@ -146,7 +148,9 @@ def _mfu(args: argparse.Namespace, model: "ModelSpec") -> "Working":
         raise InputError(
             "--mfu needs --tokens and --chip-hours of the run, such as --tokens 15T --chip-hours 6.4M"
         )
-    if (args.peak is None) == (args.chip is None):
+    if args.peak is not None and args.chip is not None:
+        raise InputError("--peak and --chip both say the peak of one chip; keep one")
+    if args.peak is None and args.chip is None:
         raise InputError(
             "--mfu needs the peak of one chip: either --peak '989 TFLOP/s' or --chip with --dtype"
         )

@@ -33,7 +33,7 @@ def add(subparsers: Any) -> None:
         metavar="N",
         help="of the run, such as 15T",
     )
-    add("--mfu", type=arguments.positive("--mfu"), metavar="X", help="share of peak, such as 0.4")
+    add("--mfu", type=_mfu, metavar="X", help="share of peak, such as 0.4")
     add(
         "--batch",
         metavar="N",
@@ -70,7 +70,25 @@ def add(subparsers: Any) -> None:
         help="of the best plan: default, ideal or a YAML file",
     )
     add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add(
+        "--host-memory",
+        type=arguments.size("--host-memory"),
+        metavar="SIZE",
+        help="of one host; allows offload",
+    )
+    add(
+        "--cpu-update", type=arguments.rate("--cpu-update"), metavar="RATE",
+        help="of one host, such as '1 Gparam/s'; allows optimizer offload in the best plan",
+    )  # fmt: skip
     arguments.as_json(parser)
+
+
+def _mfu(text: str) -> float:
+    try:
+        return arguments.positive("--mfu")(text)
+    except InputError as error:
+        way_out = "write a share of peak above 0 and at most 1, such as 0.4"
+        raise InputError(f"{error}; {way_out}") from None
 
 
 def _seconds(option: str) -> Any:
@@ -96,13 +114,23 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.restart is not None and args.mtbf is None:
         raise InputError("--restart counts failures; give --mtbf and --checkpoint too, or leave it out")
+    if args.mfu is not None and (args.host_memory is not None or args.cpu_update is not None):
+        raise InputError(
+            "--host-memory and --cpu-update change the best plan and --mfu says the speed; give --batch instead of --mfu"
+        )
     model = read_model(args)
     failures = None
     if args.mtbf is not None:
         failures = Failures(args.mtbf, args.checkpoint, args.restart or 0.0)
     runs = {}
     for text in args.cluster:
-        cluster = parse_cluster(text, fabric=args.fabric, profile=args.profile)
+        cluster = parse_cluster(
+            text,
+            host_memory=args.host_memory,
+            cpu_update=args.cpu_update,
+            fabric=args.fabric,
+            profile=args.profile,
+        )
         runs[cluster.name] = train_time(
             model, cluster, args.tokens, args.seq, _speed(args, model, cluster), usd_per_chip_hour=args.price,
             watts=args.power, failures=failures, deadline_s=args.deadline, dtype=args.dtype,

@@ -74,7 +74,7 @@ def test_a_chip_or_its_peak_say_the_same(capsys: pytest.CaptureFixture[str]) -> 
     ("words", "message"),
     [
         ("", "give a model: either its name or file, or --shape with its letters"),
-        (f"llama-3-8b --shape {LLAMA}", "give a model: either its name or file, or --shape with its letters"),
+        (f"llama-3-8b --shape {LLAMA}", "a model by name (llama-3-8b) and --shape are two models; keep one"),
         ("--shape D=8192", "a shape needs F (feed-forward width, of one expert where there are experts), L"),
         ("--shape D=8192,B=3", "unknown letter 'B'; known: D, E, F"),
         ("llama-3-8b --chip v5e", "--chip changes nothing in this count; leave it out, or ask with --state or"),
@@ -88,6 +88,10 @@ def test_a_chip_or_its_peak_say_the_same(capsys: pytest.CaptureFixture[str]) -> 
         ("llama-3-8b --critical-batch --chip v5p --dtype fp4", "no source lists a fp4 peak for v5p; it has"),
         ("llama-3-8b --state --profile book", "--profile chooses the figures of --chip; give --chip, or leave"),
         ("llama-3-8b --mfu --tokens 1T", "--mfu needs --tokens and --chip-hours of the run"),
+        (
+            "llama-3-8b --mfu --tokens 1T --chip-hours 9K --chip v5p --peak 459TFLOP/s",
+            "--peak and --chip both say the peak of one chip; keep one",
+        ),
         ("llama-3-8b --mfu --tokens 1T --chip-hours 9K", "--mfu needs the peak of one chip: either --peak"),
         ("llama-3-8b --mfu --tokens 1T --chip-hours 9K --peak 1", "--peak: '1' has no unit; write a peak like"),
         ("llama-3-8b --mfu --tokens 1T --chip-hours 9K --peak 1TFLOP/s --dtype fp8", "--dtype chooses among the"),

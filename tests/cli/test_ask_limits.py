@@ -98,6 +98,20 @@ def test_drawing_without_the_optional_part(
             "--mfu says the speed and --batch asks for the best plan's; keep one",
         ),
         (f"{TRAIN} --mfu 1.2", "mfu is 1.2; give a share of peak"),
+        (
+            f"{TRAIN} --mfu 40%",
+            "--mfu: '40%' is not a finite number; write a share of peak above 0 and at most 1",
+        ),
+        (f"{TRAIN} --mfu 0", "--mfu: '0' is not above zero; write a share of peak above 0 and at most 1"),
+        (f"{TRAIN} --mfu 0.4 --mtbf 1s --checkpoint 5min", "a failure every 1 s, checkpoints of 300 s"),
+        (
+            f"{TRAIN} --mfu 0.4 --cpu-update 1Gparam/s",
+            "change the best plan and --mfu says the speed; give --batch",
+        ),
+        (
+            "limits llama-3-70b --shape D=8 --cluster v5p:4x4x4",
+            "(llama-3-70b) and --shape are two models; keep one",
+        ),
         (f"{TRAIN} --mfu 0.4 --mtbf 3h", "--mtbf and --checkpoint belong together"),
         (f"{TRAIN} --mfu 0.4 --restart 3h", "--restart counts failures; give --mtbf and --checkpoint too"),
         (f"{TRAIN} --mfu 0.4 --mtbf 3 --checkpoint 5min", "--mtbf: '3' has no unit"),

@@ -2,11 +2,14 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 from test_limits import ask
 
 from meshwright.costmodel.limits.answer import limits, scaling
+from meshwright.costmodel.limits.run_answer import Speed, train_time
+from meshwright.costmodel.limits.run_time import Failures
 from meshwright.costmodel.working import Value, Working
 
 # Tori alike and not (an axis of 8 does not wrap), two devices a chip, slices, mixtures, switches; with fp8 products.
@@ -67,6 +70,23 @@ def test_a_printed_formula_gives_the_printed_value(model: str, cluster: str, dty
                 checked += 1
             known[name] = step.value
         assert checked > 2 and working.binds
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"failures": Failures(10800.0, 300.0, 60.0), "deadline_s": 30 * 86400.0}]
+)
+@pytest.mark.parametrize(("model", "cluster"), [("llama-3-70b", "h100:8x64"), ("deepseek-v3", "tpu7x:4x4x8")])
+def test_a_run_s_formulas_give_their_values(model: str, cluster: str, words: dict[str, Any]) -> None:
+    prices = {"usd_per_chip_hour": 2.5, "watts": 700.0}
+    working = train_time(model, cluster, 10**12, 4096, Speed(mfu=0.4), **words, **prices)
+    known: dict[str, Value] = {name: step.value for name, step in working.given.items()}
+    checked = 0
+    for name, step in working.steps.items():
+        if step.formula and step.formula != "tau / E(tau)":
+            assert by_formula(step.formula, known) == pytest.approx(step.value, rel=1e-9), (name, step)
+            checked += 1
+        known[name] = step.value
+    assert checked >= 10
 
 
 @pytest.mark.parametrize(("model", "cluster"), ASKED[:-1], ids=lambda text: text)

@@ -160,6 +160,34 @@ def test_the_cheapest_chip_is_told_among_those_with_a_price() -> None:
     )
 
 
+def test_a_comparison_keeps_the_deadline_and_its_notes_name_what_is_there() -> None:
+    clusters = ("v5p:16x20x28", "h800:8x64")
+    found = compare_runs({c: ask(c, deadline_s=60 * run.DAY_S) for c in clusters})
+    rows = {str(row["cluster"]): row for row in found.table}
+    for cluster in clusters:
+        alone = ask(cluster, deadline_s=60 * run.DAY_S)
+        assert rows[cluster]["in time"] == alone["chips_for_deadline"]
+    assert (
+        "the deadline of 60 days is met by: v5p:16x20x28" in found.binds
+        and "h800:8x64" not in found.binds[-40:]
+    )
+    assert found.number("deadline") == 60 * run.DAY_S
+    assert any("a cluster asked alone has days_rule" in note for note in found.notes)
+    assert "in time" not in compare_runs({c: ask(c) for c in clusters}).table[0]
+
+
+def test_small_runs_are_told_in_single_units() -> None:
+    def small(cluster: str):
+        return train_time("llama-3-8b", cluster, 10**6, 4096, Speed(mfu=0.4))
+
+    one = small("h100:1x1")
+    assert one.binds.endswith(" USD") and "e-" not in one.binds and "M USD" not in one.binds
+    assert one.binds.startswith("0.001412 days on 1 chip, ")
+    table = compare_runs({c: small(c) for c in ("h100:1x1", "v5p:2x2x1")}).table
+    assert table[0]["USD"] == pytest.approx(one.number("usd"), rel=1e-3)
+    assert "M USD" in compare_runs({"v5p": ask(), "h100": ask("h100:8x512")}).table[0]
+
+
 def test_what_makes_no_run_is_refused() -> None:
     with pytest.raises(
         WorkloadError, match=r"mfu is 1\.4; give a share of peak above 0 and at most 1, such as 0\.4"
@@ -169,7 +197,13 @@ def test_what_makes_no_run_is_refused() -> None:
         Speed()
     with pytest.raises(WorkloadError, match="checkpoint is 0 seconds; give a number above zero"):
         Failures(3600, 0)
-    with pytest.raises(WorkloadError, match="nothing is ever finished; write them faster"):
+    with pytest.raises(
+        WorkloadError, match="every 1 s, checkpoints of 36000 s and restarts of 0 s nothing is ever finished"
+    ):
         ask(failures=Failures(1.0, 36000))
+    with pytest.raises(
+        WorkloadError, match=r"every 1 s, checkpoints of 300 s .* less than 0\.001 of the time is kept"
+    ):
+        ask(failures=Failures(1.0, 300.0))  # once 3e134 days
     with pytest.raises(MissingFigureError, match="no source lists a fp8 peak for v4"):
         ask("v4:4x4x4", dtype="fp8")
