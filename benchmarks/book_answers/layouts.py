@@ -288,7 +288,7 @@ def data_ranks(given: Given) -> int:
     devices = next((whole(given, key) for key in ("gpus", "chips", "N") if given.has(key)), None)
     if devices is None or not (given.has("TP") and given.has("PP")):
         raise UnansweredError("the devices, TP or PP are not given")
-    ranks, rest = divmod(devices, whole(given, "TP") * whole(given, "PP"))
+    ranks, rest = divmod(devices, max(1, whole(given, "TP") * whole(given, "PP")))
     if rest or not ranks:
         raise UnansweredError("TP x PP does not divide the devices")
     if given.has("DP") and whole(given, "DP") != ranks:

@@ -283,6 +283,8 @@ def copies(given: Given) -> Value:
     text = text if "[" in text else f"[{text}]"
     held = parse_array(f"A{text}" if text.startswith("[") else text, list(mesh))
     ways = {str(axis): whole(Given(mesh), axis) for axis in mesh}
+    if min(ways.values(), default=0) < 1:
+        raise UnansweredError("no mesh")
     if held.partial:
         raise UnansweredError("partial sums are no copies")
     if strange := set(held.split) - set(ways):

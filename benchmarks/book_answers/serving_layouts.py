@@ -280,6 +280,8 @@ def placement(given: Given) -> CachePlacement:
         devices = prod(given["slice"])
     else:
         devices = whole(given, "chips" if given.has("chips") else "Y")
+    if devices < 1:
+        raise UnansweredError("no devices")
     if given.has("Y") and not given.has("Z") and whole(given, "Y") != devices:
         raise UnansweredError("Y is not all devices, and the other ways are not given")
     return place_cache(devices, whole(given, "K"), int(sequences(given) or devices))
