@@ -14,12 +14,14 @@ from meshwright.costmodel.sharding.mesh import Mesh
 from meshwright.costmodel.sharding.parse import parse_array
 from meshwright.costmodel.working import Working
 from meshwright.hardware.chip import ELEMENT_BYTES, Switch
+from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.network import SwitchTier, TorusAxis
 
 TOPIC = "gpu-collective"
 NODE = 8  # GPUs of a node, and the chip: the chapter's reference system, where a case names no other
 H100 = "h100"
 ONE = 1.0
+BULK = 1e10  # bytes beside which latency is nothing
 
 
 def egress(given: Given, key: str = "gpu_egress_Bps") -> float:
@@ -246,12 +248,53 @@ def spine_busy(given: Given) -> Value:
     )
 
 
+def of_one_node(given: Given) -> None:
+    """Raises UnansweredError where an input says more than what GPUs of one node exchange."""
+    known = {"bytes", "gpus", "gpus_per_node", "node_size", "chip", "gpu_egress_Bps", "link_Bps", "sharp"}
+    if strange := sorted(set(given) - known):
+        raise UnansweredError(f"input {strange[0]!r} asks for something else")
+
+
 @answers(TOPIC, "t")
 def in_switches(given: Given) -> Value:
-    """Of the bytes of one node's GPUs and no more: reduced in the switches."""
-    if set(given) - {"bytes", "gpus", "chip", "gpu_egress_Bps"}:
-        raise UnansweredError("other inputs ask for something else")
-    return number(in_node(given, "all-reduce", sharp="theory"), "t_exact")
+    """Of the bytes of one node's GPUs and no more: reduced in the switches, unless `sharp` says that they do not."""
+    of_one_node(given)
+    reduced = sharp(given) if given.has("sharp") else "theory"
+    return number(in_node(given, "all-reduce", sharp=reduced), "t_exact")
+
+
+def reduced_in(given: Given, reduced: str) -> Working:
+    """An all-reduce of a large array over the GPUs of one node."""
+    of_one_node(given)
+    size = given.number("bytes", ONE)
+    if given.has("sharp") and not given["sharp"]:
+        raise UnansweredError("no switch reduces")
+    gpus = whole(given, "gpus") if given.has("gpus") else node_size(given)
+    return ask("all-reduce", tree((gpus, egress(given))), size, gpus, sharp=reduced)
+
+
+@answers(TOPIC, "predicted_gain")
+def predicted_gain(given: Given) -> Value:
+    """Of reducing in the switches, in theory: 2 (N - 1) / N, which is 2 for short: not said where nobody counts N."""
+    if not any(given.has(key) for key in ("gpus", "gpus_per_node", "node_size")):
+        raise UnansweredError("no GPUs are counted")
+    without, within = (reduced_in(given, word).number("t_exact") for word in ("off", "theory"))
+    return without / within
+
+
+def measured_in_switches(given: Given, step: str) -> Value:
+    """At the gain that is measured where switches reduce, of the whole rate of a GPU."""
+    of_one_node(given)
+    cluster = parse_cluster(f"{H100}:{NODE}x1@ib400-sharp", profile="book")
+    chip = chip_of(given).name if given.has("chip") else H100
+    size = whole(given, "gpus") if given.has("gpus") else node_size(given)
+    if (chip, size) != (H100, NODE) or not given.get("sharp", True):
+        raise UnansweredError("its gain was measured on 8 H100 alone")
+    return number(collective("all-reduce", given.number("bytes", BULK), cluster), step)
+
+
+answers(TOPIC, "measured_gain")(lambda given: measured_in_switches(given, "g_nvlink"))
+answers(TOPIC, "effective_bus_bw")(lambda given: measured_in_switches(given, "bus_bw"))
 
 
 @answers(TOPIC, "bytes")
@@ -264,18 +307,22 @@ def message(given: Given) -> Value:
     return asked.held(parse_array("W[D,F_T]"))
 
 
-# Two machines' rates side by side: short forms, where the case counts no GPUs that exact ones would need.
+# Two machines' rates side by side: short forms, or exact ones where the case counts the GPUs that these need.
 
 
 def side_by_side(given: Given, key: str, operation: str) -> float:
-    if given.has("gpus") or given.has("node_size"):
-        raise UnansweredError("short or exact form is not said")
-    network = tree((NODE, given.number(key)))
-    return ask(operation, network, bytes_of(given), NODE).number("t_approx")
+    counted = given.has("gpus") or given.has("node_size")
+    gpus = whole(given, "gpus") if given.has("gpus") else node_size(given)
+    working = ask(operation, tree((gpus, given.number(key))), bytes_of(given), gpus)
+    return working.number("t_exact" if counted else "t_approx")
 
 
 for _chip in ("h100", "b200"):
-    for _quantity, _operation in ((f"ag_{_chip}", "all-gather"), (f"ar_{_chip}", "all-reduce")):
+    for _quantity, _operation in (
+        (f"ag_{_chip}", "all-gather"),
+        (f"ar_{_chip}", "all-reduce"),
+        (f"a2a_{_chip}", "all-to-all"),
+    ):
         answers(TOPIC, _quantity)(
             lambda given, chip=_chip, operation=_operation: side_by_side(
                 given, f"{chip}_egress_Bps", operation
