@@ -68,10 +68,10 @@ def decode_model(
     longest = serving.largest(lambda tokens: batch * cache_bytes(model, tokens, kv) <= free)
     steps = dict(found.steps) | {
         "kv_bytes_per_token": Step(cache_bytes(model, 1, kv), "B", note="of one sequence"),
-        "max_context": Step(longest, "tokens", note="of each sequence of the batch"),
+        "max_context": Step(longest, "tokens", note="of each in the batch"),
         "t_attention_math": Step(attention, "s", note="attention, beside t_kv"),
         "t_exact": Step(exact, "s", note="by product, with attention"),
-        "t_network": Step(network, "s", note="everything cut over all devices"),
+        "t_network": Step(network, "s", note="of all collectives"),
         "t_upper": Step(exact + network, "s", "t_exact + t_network", "nothing overlapped"),
     }
     ffn = main_kind(model).ffn
@@ -231,7 +231,7 @@ def _notes(service: Service, attention_s: float, batch: int) -> tuple[str, ...]:
         )
     if model.active_params != model.params:
         notes.append(
-            f"of a mixture all experts are read, so products turn compute bound at {model.params / model.active_params:.3g} "
-            f"times the batch of a dense model; t_exact reads only those that the batch meets"
+            f"all experts are read, so compute binds at {model.params / model.active_params:.3g} times a dense model's "
+            "batch; t_exact reads those met"
         )
     return (*notes, *service.notes)

@@ -96,9 +96,17 @@ def test_a_latency_limit(capsys: Capture) -> None:
     assert rows["4x8"] == 0 and rows["8x8"] > 0
 
 
-@pytest.mark.parametrize(
-    "line", [line for line, _ in ANSWERS] + [f"decode {LLAMA} --cluster v5e:4x4 --context 8192 --sweep"]
-)
+LONG_PAGES = [
+    f"decode {LLAMA} --cluster v5e:4x4 --context 8192 --sweep",
+    "decode mixtral-8x7b --cluster tpu7x:4x4x4 --context 8192 --batch 64 --decode-tokens 512 --prompt-tokens 1000",
+    "decode deepseek-v3 --cluster h200:8x2 --weights fp8 --context 8192 --batch 64 --decode-tokens 512 --prompt-tokens 9",
+    "decode llama-3-70b --cluster v5e:2x2 --context 8192 --batch 64 --decode-tokens 512 --prompt-tokens 1000",
+    "decode mixtral-8x7b --cluster tpu7x:4x4x4 --context 8192 --batch 64 --sharding",
+    "prefill deepseek-v3 --cluster h200:8x2 --weights fp8 --tokens 8192 --cached 9 --batch 32 --decode-tokens 512",
+]
+
+
+@pytest.mark.parametrize("line", [line for line, _ in ANSWERS] + LONG_PAGES)
 def test_a_page_is_one_screen(capsys: Capture, line: str) -> None:
     code, out, err = run(capsys, line)
     assert (code, err) == (0, "")
