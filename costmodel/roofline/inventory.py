@@ -211,7 +211,7 @@ def _levels(cluster: Cluster) -> tuple[Mapping[str, Value], ...]:
 
 def _wraparound(cluster: Cluster) -> str:
     if not isinstance(cluster.chip.scale_up, Torus):
-        return ""
+        return _narrowest(cluster)
     rule = {
         "axis of 16": "an axis wraps if its size is 16",
         "whole cubes": "axes wrap if the slice is made of whole 4x4x4 cubes",
@@ -224,6 +224,22 @@ def _wraparound(cluster: Cluster) -> str:
         return f"all axes wrap ({rule}): collectives run both ways round"
     what = f"axis {lines[0]} does" if len(lines) == 1 else f"axes {', '.join(lines)} do"
     return f"{what} not wrap ({rule}): collectives run one way only there, in about twice the time"
+
+
+def _narrowest(cluster: Cluster) -> str:
+    """Which level of a switched network is the narrow one, and by how much."""
+    levels = [wire for wire in wires(cluster) if wire.size > 1]
+    if not levels:
+        return f"one {cluster.chip.name}: no network binds, its memory does below alpha_hbm"
+    inside, slowest = levels[0], min(levels, key=lambda wire: wire.per_chip_bytes_per_s)
+    rate = f"{slowest.per_chip_bytes_per_s / 1e9:,.4g} GB/s one way per chip"
+    if slowest is inside:
+        return f"{inside.name} binds collectives: {rate}, and nothing narrower"
+    less = inside.per_chip_bytes_per_s / slowest.per_chip_bytes_per_s
+    return (
+        f"{slowest.name} binds collectives of more than {inside.size} chips: {rate}, {less:.3g} times less than the "
+        f"{inside.per_chip_bytes_per_s / 1e9:,.4g} GB/s of {inside.name}"
+    )
 
 
 def _notes(cluster: Cluster) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class _Matmul:
         m, k, n, many = (sized[name] for name in ("m", "k", "n", "products"))
         steps = self._critical(k, n)
         table: tuple[Mapping[str, Value], ...] = ()
-        verdict = ""
+        verdict = self._turn(steps) if m is None else ""
         if k is not None and n is not None and many is not None:
             if m is None:
                 table = tuple(self._row(b, k, n, many) for b in self._far_enough(rows))
@@ -241,6 +241,16 @@ class _Matmul:
         if isinstance(exact, str):
             return "; no number of rows makes it compute bound"
         return f"; it is compute bound from {_count(exact)} rows and has {m:,}"
+
+    def _turn(self, steps: Mapping[str, Step]) -> str:
+        """From which number of rows on compute binds, where that number is open."""
+        place = "the link" if self.link else "memory" if self.source == "hbm" else self.move.name
+        if (exact := steps.get("critical_batch_exact")) is None:
+            rows = steps["critical_batch"].value
+            return f"{place} binds below {_count(float(rows))} rows, compute from there on; weights alone counted"
+        if isinstance(exact.value, str):
+            return f"{place} binds at any number of rows"
+        return f"{place} binds below {_count(exact.value)} rows, compute from there on"
 
     def _notes(self, sized: Mapping[str, int | None]) -> tuple[str, ...]:
         notes = []

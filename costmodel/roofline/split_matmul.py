@@ -17,7 +17,7 @@ from meshwright.costmodel.roofline.ceilings import Ceiling, cited, peak
 from meshwright.costmodel.roofline.intensity import binds, bounds, critical_intensity, seconds_at
 from meshwright.costmodel.roofline.matmul import wider
 from meshwright.costmodel.roofline.operands import parse_product
-from meshwright.costmodel.working import Step, Working
+from meshwright.costmodel.working import Step, Working, told
 from meshwright.hardware.chip import Chip, Torus
 from meshwright.hardware.errors import InputError
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
@@ -72,7 +72,7 @@ def split_matmul(
         "critical_intensity": Step(alpha, "FLOP/B", "C / W"),
         "critical_k": Step(comms / one, "elements", "k at which t_math = t_comms", "whatever m and n are"),
     }
-    verdict = ""
+    verdict = f"the sum of partial outputs binds below k = {told(comms / one)}, compute from there on"
     if k is not None:
         on_link = comms * link.per_s
         intensity = product_flops(rows, k, cols) / ways / on_link

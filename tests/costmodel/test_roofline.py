@@ -29,6 +29,7 @@ from meshwright.costmodel.roofline.intensity import (
     tiled_intensity,
     upper_s,
 )
+from meshwright.costmodel.roofline.inventory import inventory
 from meshwright.costmodel.roofline.matmul import matmul
 from meshwright.costmodel.roofline.operands import parse_product, parse_sizes
 from meshwright.costmodel.roofline.split_matmul import split_matmul
@@ -291,3 +292,29 @@ def test_numbers_that_all_differ_are_as_good_as_names() -> None:
     named = parse_product("bf16[G,H,I,K] x bf16[G,H,M,K] -> bf16[G,H,I,M]", dict.fromkeys("GHIKM", 2))
     assert (named.batch, named.contracted, named.work.flops) == (("G", "H"), ("K",), 64)
     assert replace(named, sizes={"G": 3}).size(("G", "H")) is None
+
+
+def test_open_rows_say_from_where_on_compute_binds() -> None:
+    found = matmul("bf16[B,8192] x int8[8192,28672]", V5E)
+    turn = found.number("critical_batch_exact")
+    assert found.binds == f"memory binds below {turn:.4g} rows, compute from there on"
+    at = {row["m"]: row for row in matmul("bf16[B,8192] x int8[8192,28672]", V5E, rows=(124, 125)).table}
+    assert 124 < turn < 125
+    assert at[124]["t_memory us"] > at[124]["t_math us"] and at[125]["t_memory us"] < at[125]["t_math us"]
+    assert matmul("bf16[B,64] x bf16[64,64]", V5E).binds == "memory binds at any number of rows"
+    assert "weights alone" in matmul("bf16[B,D] x int8[D,28672]", V5E).binds
+    assert matmul("bf16[B,8192] x bf16[8192,8192]", V5E, source="host").binds.startswith(
+        "the link binds below"
+    )
+    assert "binds below k = " in split_matmul("bf16[B,K] x bf16[K,128]", V5E, 4).binds
+
+
+def test_an_inventory_of_switches_names_the_narrow_level() -> None:
+    assert inventory("h100:8x128").binds == (
+        "ib400 binds collectives of more than 8 chips: 50 GB/s one way per chip, 9 times less than the 450 GB/s of nvlink"
+    )
+    assert (
+        inventory("h100:8x1").binds
+        == "nvlink binds collectives: 450 GB/s one way per chip, and nothing narrower"
+    )
+    assert "no network binds" in inventory("rtx-4090").binds
