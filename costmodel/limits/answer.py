@@ -158,7 +158,7 @@ def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -
         said.append(f"FSDP alone is compute bound: {_times(tokens, fsdp, data_rule(steps))}")
     else:
         said.append(
-            f"FSDP alone waits for weights: {fsdp / tokens:.3g}x as many needed, {told(fsdp)} by this model's layers and "
+            f"FSDP alone waits for weights: {_ratio(fsdp, tokens)}x as many needed, {told(fsdp)} by this model's layers and "
             f"{told(data_rule(steps))} by the rule"
         )
         if "mixed" in steps:
@@ -188,7 +188,13 @@ def _verdict(of: Limits, steps: Mapping[str, Step], found: tuple[Tiling, ...]) -
 
 
 def _times(tokens: float, needed: float, rule: float) -> str:
-    return f"{tokens / needed:.3g}x the {told(needed)} of this model's layers, {tokens / rule:.3g}x the rule's {told(rule)}"
+    return f"{_ratio(tokens, needed)}x the {told(needed)} of this model's layers, {_ratio(tokens, rule)}x the rule's {told(rule)}"
+
+
+def _ratio(over: float, under: float) -> str:
+    """Three digits, and thousands apart where there are more."""
+    found = over / under
+    return told(found) if found >= 1e3 else f"{found:.3g}"
 
 
 def _conventions(of: Limits) -> list[str]:

@@ -125,3 +125,16 @@ def test_without_a_batch_it_says_below_which_batch_communication_binds() -> None
     said = limits(ask("tpu7x:4x4x8"), with_batch=False).binds
     assert "on 128 chips (256 devices)" in said and "under FSDP x TP below" in said and "e+" not in said
     assert "under TP beyond" in limits(ask("h100:8x64"), with_batch=False).binds
+
+
+@pytest.mark.parametrize("sequences", [128, 1024, 2**17])
+def test_numbers_in_a_verdict_are_written_in_one_way(sequences: int) -> None:
+    for cluster, model in (
+        ("v5p:8x8x8", "deepseek-v3"),
+        ("tpu7x:4x4x4", "llama-3-8b"),
+        ("h100:8x8", "llama-3-8b"),
+    ):
+        working = limits(ask(cluster, sequences, model))
+        assert "e+" not in working.binds and not re.search(r"(?<![\d,.])\d{4,}(?![\d ]*x)", working.binds), (
+            working.binds
+        )
