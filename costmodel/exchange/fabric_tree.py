@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.exchange.operations import tree_bandwidth
+from meshwright.costmodel.exchange.place import cluster_at
 from meshwright.costmodel.exchange.span import whole
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.chip import Switch
@@ -22,11 +23,12 @@ from meshwright.hardware.network import SwitchTier
 from meshwright.hardware.units import human_rate
 
 
-def fabric_tree(cluster: Cluster) -> Working:
+def fabric_tree(cluster: Cluster | str) -> Working:
     """Counts of switches, cables, bandwidth and bisection by level; a fat tree with full bisection.
 
     Errors: ClusterError for a torus or a board; MissingFigureError where no source describes the switches.
     """
+    cluster = cluster_at(cluster)
     chip = cluster.chip
     if chip.is_board:
         raise ClusterError(f"{cluster.name} is a board: one chip without a network, so there are no switches")

@@ -42,6 +42,10 @@ def group_at(axes: Group | str | None, place: Place) -> Group:
         "group", axes, (Group, str), "axes like 'x,y', a group of parse_span, or None for all", LayoutError
     )
     if isinstance(axes, Group):
+        if (found := len(axes.factors)) != (levels := len(network_at(place).levels)):
+            raise LayoutError(
+                f"a group of {found} levels is none of {levels}; parse_span it on the same cluster"
+            )
         return axes
     if isinstance(place, Network):
         raise LayoutError(
@@ -63,5 +67,5 @@ def leaf_domains(fabric: str) -> int | None:
 def check_bytes(size: float) -> None:
     """Raises InputError for a size of nothing."""
     check_type("size", size, (int, float), "bytes, a number above 0", InputError)
-    if not size > 0:
+    if not 0 < size < float("inf"):
         raise InputError(f"{size:g} bytes have nothing to move; give the whole size, above 0")

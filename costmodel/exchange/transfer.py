@@ -17,7 +17,7 @@ from meshwright.costmodel.exchange.place import check_bytes, name_of, network_at
 from meshwright.costmodel.operators import product_flops
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError
+from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError, check_type
 from meshwright.hardware.network import TorusAxis
 from meshwright.hardware.units import human_seconds
 
@@ -221,6 +221,9 @@ def _checked(place: Place, axes: Sequence[TorusAxis]) -> tuple[int, ...]:
         raise LayoutError(
             "coordinates are for chips of a torus; on switches ask 'meshwright collective permute'"
         )
+    check_type("place", place, (tuple, list), "coordinates like (0, 3)", LayoutError)
+    for at in place:
+        check_type("coordinate", at, int, "whole numbers like (0, 3)", LayoutError)
     shape = "x".join(str(axis.size) for axis in axes)
     if len(place) != len(axes) or any(not 0 <= at < axis.size for at, axis in zip(place, axes, strict=False)):
         far = ",".join(str(axis.size - 1) for axis in axes)

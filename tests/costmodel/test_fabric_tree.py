@@ -76,7 +76,7 @@ def test_what_no_source_gives_is_refused() -> None:
     with pytest.raises(MissingFigureError, match=r"no source gives the switch ports of fabric ib200"):
         leaf_switches("ib200")
     with pytest.raises(MissingFigureError, match=r"ask for one of these, like h100:8x64 or gb200:72x8"):
-        fabric_tree(parse_cluster("h200:8x1"))
+        fabric_tree("h200:8x1")
     with pytest.raises(
         MissingFigureError, match=r"name one of these after the cluster, like h100:8x64@ib400"
     ):
