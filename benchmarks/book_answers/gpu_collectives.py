@@ -294,7 +294,6 @@ def measured_in_switches(given: Given, step: str) -> Value:
 
 
 answers(TOPIC, "measured_gain")(lambda given: measured_in_switches(given, "g_nvlink"))
-answers(TOPIC, "effective_bus_bw")(lambda given: measured_in_switches(given, "bus_bw"))
 
 
 @answers(TOPIC, "bytes")

@@ -96,8 +96,8 @@ def ranks_beyond(given: Given) -> int:
 @answers(TOPIC, "dp_bandwidth_gain")
 def few_ranks(given: Given) -> Value:
     """Over few data ranks beyond the nodes: each keeps its share of what it gathers."""
+    ranks = round(given.number("DP"))  # a gain of a pipeline's many nodes is another one
     given = with_chip(given)
-    ranks = round(given.number("DP")) if given.has("DP") else ranks_beyond(given)
     if ranks < 2:
         raise UnansweredError("one rank gathers nothing")
     _, network = nodes_of(given, ranks)
