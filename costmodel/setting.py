@@ -10,6 +10,7 @@ from meshwright.costmodel.framework import Framework, load_framework
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.workload import ComputeDtype, Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
+from meshwright.hardware.chip import Chip
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import MissingFigureError, UnknownNameError, WorkloadError
 from meshwright.hardware.network import SCALE_UP_TIERS, Level, TorusAxis
@@ -111,31 +112,43 @@ class Rates:
     @staticmethod
     def of(setting: Setting) -> "Rates":
         chip, eff = setting.cluster.chip, setting.efficiency
-        peak = chip.peak_flop_per_s(setting.training.compute_dtype)
         bf16 = chip.peak_flop_per_s("bf16")
-        host = chip.host_link_bytes_per_s
-        if eff.pinned_mfu is not None:
-            matmul = attention = eff.pinned_mfu
-        else:
-            matmul = eff.matmul * eff.low_precision_kept(setting.training.compute_dtype)
-            attention = eff.attention
         if setting.overlap == "calibrated":
             hideable = {str(c): share for c, share in eff.overlap.items()}
         else:
             hideable = dict.fromkeys(COMM_CLASSES, 1.0 if setting.overlap == "full" else 0.0)
         return Rates(
-            matmul_flop_per_s=peak * matmul,
+            matmul_flop_per_s=product_flop_per_s(chip, eff, setting.training.compute_dtype),
             head_flop_per_s=bf16 * (eff.pinned_mfu or eff.matmul),
-            attention_flop_per_s=bf16 * attention,
+            attention_flop_per_s=bf16 * (eff.pinned_mfu or eff.attention),
             m0=eff.matmul_m0,
             n0=eff.matmul_n0,
             expert_share=eff.expert_matmul,
-            hbm_bytes_per_s=chip.hbm_bytes_per_s * eff.hbm,
-            host_bytes_per_s=None if host is None else host * eff.host_link,
+            hbm_bytes_per_s=hbm_bytes_per_s(chip, eff),
+            host_bytes_per_s=host_bytes_per_s(eff, chip.host_link_bytes_per_s),
             elementwise=eff.elementwise,
             launch_s=eff.launch_s,
             hideable=hideable,
         )
+
+
+def product_flop_per_s(chip: Chip, efficiency: Efficiency, dtype: str) -> float:
+    """FLOP/s that large products of a dtype reach on one device; a pinned MFU stands for all that keeps them from it.
+
+    Errors: MissingFigureError where the chip has no peak for the dtype.
+    """
+    share = efficiency.pinned_mfu or efficiency.matmul * efficiency.low_precision_kept(dtype)
+    return chip.peak_flop_per_s(dtype) * share
+
+
+def hbm_bytes_per_s(chip: Chip, efficiency: Efficiency) -> float:
+    """Bytes/s that one device reaches from its memory."""
+    return chip.hbm_bytes_per_s * efficiency.hbm
+
+
+def host_bytes_per_s(efficiency: Efficiency, link_bytes_per_s: float | None) -> float | None:
+    """Bytes/s that one device reaches over a host link of that rate; None where the rate is not known."""
+    return None if link_bytes_per_s is None else link_bytes_per_s * efficiency.host_link
 
 
 def setting(

@@ -10,18 +10,16 @@ from math import prod
 from os import PathLike
 from typing import Any
 
+from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
 from meshwright.costmodel.estimate import complete, digits, estimate
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
-from meshwright.hardware.cluster import Cluster, parse_cluster
+from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import check_type
 from meshwright.optimizer.plan import Idle, Priced
 from meshwright.optimizer.run_cost import run_of
-
-ModelSource = ModelSpec | str | PathLike[str] | Mapping[str, Any]
 
 # What `resolve` takes, in the order of its arguments: types, and how they are told.
 _TAKEN: dict[str, tuple[Any, str]] = {
@@ -62,8 +60,7 @@ def resolve(
     given = (model, cluster, training, efficiency, overlap, comm_streams, framework)
     for value, (what, (kinds, taken)) in zip(given, _TAKEN.items(), strict=True):
         check_type(what, value, kinds, taken)
-    spec = model if isinstance(model, ModelSpec) else load_model(model)
-    machine = parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    spec, machine = model_of(model), cluster_of(cluster)
     return setting(
         spec,
         machine,

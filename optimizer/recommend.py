@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from meshwright.costmodel.doors import ModelSource
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import offload_refusal
 from meshwright.costmodel.setting import Overlap, Setting, Streams
@@ -13,7 +14,6 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
 from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
-    ModelSource,
     content_hash,
     error_band,
     inputs_of,

@@ -41,9 +41,8 @@ class Refiner:
 
     space: Space
     funnel: Funnel
-    _reductions: dict[tuple[int, ...], float] = field(
-        default_factory=dict
-    )  # seconds by degrees and ZeRO level
+    # Seconds of gradient reduction by degrees and ZeRO level.
+    _reductions: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     @property
     def setting(self) -> Setting:

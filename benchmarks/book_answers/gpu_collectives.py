@@ -282,7 +282,8 @@ def predicted_gain(given: Given) -> Value:
     return without / within
 
 
-def measured_in_switches(given: Given, step: str) -> Value:
+@answers(TOPIC, "measured_gain")
+def measured_in_switches(given: Given) -> Value:
     """At the gain that is measured where switches reduce, of the whole rate of a GPU."""
     of_one_node(given)
     cluster = parse_cluster(f"{H100}:{NODE}x1@ib400-sharp", profile="book")
@@ -290,10 +291,7 @@ def measured_in_switches(given: Given, step: str) -> Value:
     size = whole(given, "gpus") if given.has("gpus") else node_size(given)
     if (chip, size) != (H100, NODE) or not given.get("sharp", True):
         raise UnansweredError("its gain was measured on 8 H100 alone")
-    return number(collective("all-reduce", given.number("bytes", BULK), cluster), step)
-
-
-answers(TOPIC, "measured_gain")(lambda given: measured_in_switches(given, "g_nvlink"))
+    return number(collective("all-reduce", given.number("bytes", BULK), cluster), "g_nvlink")
 
 
 @answers(TOPIC, "bytes")

@@ -9,9 +9,8 @@ import yaml
 
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.bounds import peak
-from book_answers.counts import whole
 from book_answers.gpu_bounds import GPUS_PER_NODE, nodes_of
-from book_answers.layouts import TOPIC, batch, chips, data_ranks
+from book_answers.layouts import TOPIC, batch, chips
 from meshwright.costmodel.counting.counts import utilisation
 from meshwright.costmodel.layout import parse_layout
 from meshwright.costmodel.limits.thresholds import block_work, data_tokens, gather_s_per_byte
@@ -84,13 +83,6 @@ def cost_reduction(given: Given) -> Value:
     # Without tensor parallelism every stage is a node at least.
     gpus = model_parallel(given) * (1 if given.has("TP") else GPUS_PER_NODE)
     return dp_threshold(given, 1) / dp_threshold(given, gpus)
-
-
-def ranks_beyond(given: Given) -> int:
-    """Data ranks of a layout, each on other nodes than the rest: TP fills its node."""
-    if whole(given, "TP") % GPUS_PER_NODE:
-        raise UnansweredError("some data ranks share a node")
-    return data_ranks(given)
 
 
 @answers(TOPIC, "dp_bandwidth_gain")

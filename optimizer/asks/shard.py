@@ -46,6 +46,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from meshwright.costmodel.roofline.operands import parse_dtype
+    from meshwright.costmodel.setting import hbm_bytes_per_s, product_flop_per_s
     from meshwright.costmodel.sharding.asked import Machine
     from meshwright.costmodel.sharding.mesh import parse_mesh
     from meshwright.costmodel.sharding.product import shard
@@ -61,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     efficiency, dtype = load_efficiency(args.efficiency, cluster.chip), parse_dtype(args.dtype)
     device = Machine(
         parse_mesh(args.mesh, cluster, links),
-        cluster.chip.peak_flop_per_s(dtype) * efficiency.matmul * efficiency.low_precision_kept(dtype),
-        cluster.chip.hbm_bytes_per_s * efficiency.hbm,
+        product_flop_per_s(cluster.chip, efficiency, dtype),
+        hbm_bytes_per_s(cluster.chip, efficiency),
     )
     return give(
         args,

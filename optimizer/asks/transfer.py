@@ -34,6 +34,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from meshwright.costmodel.exchange.transfer import Device, point_to_point, pull
+    from meshwright.costmodel.setting import hbm_bytes_per_s, host_bytes_per_s, product_flop_per_s
     from meshwright.hardware.calibration import load_efficiency
     from meshwright.hardware.errors import InputError
     from meshwright.hardware.units import parse_bytes_per_s
@@ -58,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     chip, efficiency = cluster.chip, load_efficiency(args.efficiency, cluster.chip)
     rate = parse_bytes_per_s(args.host_rate) if args.host_rate else chip.host_link_bytes_per_s
     device = Device(
-        chip.peak_flop_per_s("bf16") * efficiency.matmul,
-        chip.hbm_bytes_per_s * efficiency.hbm,
-        None if rate is None else rate * efficiency.host_link,
+        product_flop_per_s(chip, efficiency, "bf16"),
+        hbm_bytes_per_s(chip, efficiency),
+        host_bytes_per_s(efficiency, rate),
     )
     rows, elements = _used(args.size, args.times) if args.times else (0.0, 0.0)
     pulled = pull(size_of(args.size), links, device, dst, rows=rows, elements=elements, where=cluster.name)

@@ -117,3 +117,20 @@ def test_a_slip_is_one_line(capsys: Capture, sharding: str, words: str, message:
     assert main(["shard", sharding, *words.split(), "--cluster", "v5p:4x4x4"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err and len(err.splitlines()) == 1
+
+
+def test_a_pinned_share_of_peak_is_what_products_reach(capsys: pytest.CaptureFixture[str]) -> None:
+    """As for the planner: before, `mfu=` left the products of `shard` at the whole peak."""
+    seconds = []
+    for efficiency in ("ideal", "mfu=0.4"):
+        words = [
+            "shard",
+            "A[I,J] @ B[J,K] -> C[I,K]",
+            "--sizes",
+            "I=8192,J=8192,K=8192",
+            "--cluster",
+            "v5p:4x4x4",
+        ]
+        assert main([*words, "--efficiency", efficiency, "--json"]) == 0
+        seconds.append(json.loads(capsys.readouterr().out)["steps"]["t_math"]["value"])
+    assert seconds[1] == pytest.approx(seconds[0] / 0.4)
