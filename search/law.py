@@ -21,9 +21,12 @@ from meshwright.search.law_columns import (
     Column,
     Columns,
     Confidence,
+    Counted,
     Finite,
+    Granularity,
     LawError,
     MissingVariableError,
+    ParameterCounts,
     Positive,
     Precision,
     Range,
@@ -37,7 +40,14 @@ _SIZES = ("parameters", "active_parameters")  # what low precision shrinks
 
 
 class Law(Strict):
-    """One law. `tokens` is set where it was fitted at one number of tokens and has no term in them."""
+    """One law.
+
+    Attributes:
+        tokens: set where it was fitted at one number of tokens and has no term in them.
+        counts: which parameters its sizes count; there where the form reads a size.
+        granularity: what it calls so; there where the form reads it.
+        box: where it was fitted: what the form reads, and what its authors kept fixed or left out.
+    """
 
     name: str
     title: str
@@ -46,6 +56,8 @@ class Law(Strict):
     source: str
     confidence: Confidence
     tokens: Positive | None = None
+    counts: Counted | None = None
+    granularity: Granularity | None = None
     coefficients: dict[str, Finite]
     box: dict[str, Range]
     notes: tuple[str, ...] = ()
@@ -59,6 +71,13 @@ class Law(Strict):
         _same_names("box", set(self.box), read, set(VARIABLES) - {"tokens"})
         if self.tokens is not None and "tokens" in read:
             raise ValueError(f"form {self.form} has a term in tokens; give them in box, not as one number")
+        _there("counts", self.counts, read & set(_SIZES))
+        _there("granularity", self.granularity, read & {"granularity"})
+        known = [name for name in _SIZES if name in self.box and self.box[name].known]
+        if self.counts is not None and self.counts.what == "unknown" and known:
+            raise ValueError(
+                f"box has a range of {known[0]}, and what they count is unknown; say 'basis: unknown'"
+            )
         return self
 
     @property
@@ -67,8 +86,24 @@ class Law(Strict):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Variables that must be given."""
-        return tuple(dict.fromkeys((*self.formula.variables, *self.box)))
+        """Variables that must be given; others of the box are checked where they are given and told where not."""
+        return self.formula.variables
+
+    def columns(
+        self, shapes: Shapes, counts: ParameterCounts | None = None, tokens: Column = None
+    ) -> Columns:
+        """What this law reads of shapes, by its own definitions of a size and of granularity.
+
+        counts: exact parameters of every row; needed where the form reads a size. tokens: of training.
+        """
+        check_type("shapes", shapes, Shapes, "Shapes", LawError)
+        more: dict[str, Array] = {}
+        if self.counts is not None and counts is not None:
+            more["parameters"] = self.counts.of(counts.params, counts.end_params)
+            more["active_parameters"] = self.counts.of(counts.active_params, counts.end_params)
+        if self.granularity is not None:
+            more["granularity"] = self.granularity.of(shapes)
+        return Columns.of(shapes, tokens=tokens, **more)
 
     def terms(self, rows: Shapes | Columns, tokens: Column = None) -> dict[str, Array]:
         """The law's terms by name, each of the shape of what it reads (`formula.reads`); `formula.joined` makes the loss.
@@ -100,23 +135,25 @@ class Law(Strict):
         columns = _columns(rows, tokens)
         loss = self.formula.joined(self._terms(columns))
         checks = self._checks(columns)
-        shape = np.broadcast_shapes(loss.shape, *(column.shape for _, _, _, column in checks))
+        shape = np.broadcast_shapes(
+            loss.shape, *(column.shape for _, _, _, column in checks if column is not None)
+        )
         outside: dict[str, Bools] = {}
         warnings = []
         for owner, name, allowed, column in checks:
-            out = ~allowed.holds(column)
+            out = np.full(shape, True) if column is None else ~allowed.holds(column)
             if out.any():
                 outside[name] = np.broadcast_to(outside.get(name, False) | out, shape)
                 warnings.append(f"{owner}: {_warning(name, allowed, column, out)}")
         inside = ~np.any([np.zeros(shape, dtype=bool), *outside.values()], axis=0)
         return Priced(self, columns.precision, np.broadcast_to(loss, shape), inside, outside, tuple(warnings))
 
-    def _checks(self, columns: Columns) -> list[tuple[str, str, Range, Array]]:
-        """Whose range, of which variable, and the column to hold against it."""
+    def _checks(self, columns: Columns) -> list[tuple[str, str, Range, Array | None]]:
+        """Whose range, of which variable, and the column to hold against it; None where it was not given."""
         at, box = columns.given(), dict(self.box)
         if self.tokens is not None and "tokens" in at:
             box["tokens"] = Range(values=(self.tokens,), basis=self.confidence)
-        checks = [(self.name, name, allowed, at[name]) for name, allowed in box.items()]
+        checks = [(self.name, name, allowed, at.get(name)) for name, allowed in box.items()]
         if (precision := columns.precision) is not None:
             held = {"parameters": at[next(name for name in _SIZES if name in at)]}
             if "tokens" in at or self.tokens is not None:
@@ -208,15 +245,26 @@ def _columns(rows: Shapes | Columns, tokens: Column) -> Columns:
     return replace(columns, tokens=tokens)
 
 
-def _warning(name: str, allowed: Range, column: Array, out: Bools) -> str:
+def _warning(name: str, allowed: Range, column: Array | None, out: Bools) -> str:
     if not allowed.known:
         return f"no range of {name} is known, so every loss is flagged"
+    if column is None:
+        return f"{name} is not given, and the law was fitted at {allowed}, so every loss is flagged"
     low, high = column.min(), column.max()
     span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     return (
         f"{name} outside {allowed} in {int(out.sum()):,} of {out.size:,} rows (given {span}); "
         f"the loss there is an extrapolation"
     )
+
+
+def _there(what: str, given: object, read: set[str]) -> None:
+    if (given is None) == bool(read):
+        raise ValueError(
+            f"{what} is missing, and the form reads {' and '.join(sorted(read))}"
+            if read
+            else f"{what} is given, and the form reads nothing of it"
+        )
 
 
 def _same_names(what: str, given: set[str], needed: set[str], more: set[str]) -> None:

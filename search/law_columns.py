@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ Bools = NDArray[np.bool_]
 Column = Array | float | None
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-# Where a number was read: the paper's own text or data, a text that quotes it, computed here, or recalled.
-Confidence = Literal["paper", "secondary", "computed", "recalled"]
+# Where a number was read: the paper's own text or data, a text that quotes it, computed here, recalled, or a user's
+# own fit (search/fit).
+Confidence = Literal["paper", "secondary", "computed", "recalled", "fitted"]
+_DENSE_RATIO = 4.0  # widths of the dense feed-forward that `ffn_over_expert` cuts
 _SLACK = 1e-9  # relative; 1/16 may come as a quotient of two columns
 
 
@@ -75,6 +77,53 @@ class Range(Strict):
         return f"{self.low:g} to {self.high:g}" if self.known else "unknown"
 
 
+class Counted(Strict):
+    """Which parameters a law's sizes count; unknown where no source says, and then no range of a size is known."""
+
+    what: Literal["all", "without_embedding", "unknown"]
+    basis: Confidence | Literal["unknown"]
+    note: str
+
+    @model_validator(mode="after")
+    def _told(self) -> "Counted":
+        if (self.what == "unknown") != (self.basis == "unknown"):
+            raise ValueError("'what: unknown' stands where, and only where, the basis is unknown")
+        return self
+
+    def of(self, every: Array, ends: Array) -> Array:
+        """The parameters that count, of all and those of embedding and head; all where unknown."""
+        return np.asarray(every - ends if self.what == "without_embedding" else every)
+
+
+class Granularity(Strict):
+    """What a law calls granularity.
+
+    ffn_over_expert: 4 widths over the width of one expert. active_experts: experts that a token meets, shared ones
+    counted. Both are 1 where dense.
+    """
+
+    what: Literal["ffn_over_expert", "active_experts"]
+    basis: Confidence
+    note: str
+
+    def of(self, shapes: Shapes) -> Array:
+        """Of every row."""
+        met = shapes.top_k + shapes.shared
+        cut = met if self.what == "active_experts" else _DENSE_RATIO * met / shapes.ffn_ratio
+        return np.where(shapes.experts == 1, 1.0, cut)
+
+
+class ParameterCounts(Protocol):
+    """Parameters of R shapes: all, those that a token meets, and those of embedding and head (one copy where tied)."""
+
+    @property
+    def params(self) -> Array: ...
+    @property
+    def active_params(self) -> Array: ...
+    @property
+    def end_params(self) -> Array: ...
+
+
 @dataclass(frozen=True)
 class Precision:
     """What low precision leaves of the parameters.
@@ -101,6 +150,7 @@ class Columns:
     ffn_ratio: Column = None
     activation: Column = None
     kv_width: Column = None
+    gqa: Column = None
     experts: Column = None
     top_k: Column = None
     parameters: Column = None
@@ -113,8 +163,9 @@ class Columns:
     @classmethod
     def of(cls, shapes: Shapes, **more: Any) -> "Columns":
         """What shapes hold, and further columns by name."""
-        held = ("layers", "width", "ffn_ratio", "activation", "kv_width", "experts", "top_k")
-        return cls(**{name: getattr(shapes, name) for name in held} | more)
+        held = ("layers", "width", "ffn_ratio", "activation", "kv_width", "gqa", "experts", "top_k")
+        share = shapes.shared / (shapes.top_k + shapes.shared)
+        return cls(**{name: getattr(shapes, name) for name in held} | {"shared_share": share} | more)
 
     def given(self) -> dict[str, Array]:
         """The columns that are there, as floats.

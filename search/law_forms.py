@@ -22,6 +22,7 @@ VARIABLES: Mapping[str, str] = {
     "ffn_ratio": "activated feed-forward width over the model's width",
     "activation": "chosen experts over all experts, 1 where dense",
     "kv_width": "width of the keys of a token in one layer",
+    "gqa": "query heads over key/value heads",
     "experts": "number of experts, 1 where dense",
     "top_k": "experts chosen per token",
     "parameters": "parameters in all, every expert counted",
@@ -71,6 +72,11 @@ def plas(k: Coefficients, at: Read) -> dict[str, Array]:
     }
 
 
+def plas_tokens(k: Coefficients, at: Read) -> dict[str, Array]:
+    """PLAS' terms and kD/D^aD, for models of several numbers of training tokens."""
+    return {**plas(k, at), "tokens": k["kD"] / at["tokens"] ** k["aD"]}
+
+
 def width_depth(k: Coefficients, at: Read) -> dict[str, Array]:
     """A/w^a + B/l^b + C/N^c + D/T^d + floor (Gemstones, arXiv 2502.06857)."""
     return {
@@ -89,6 +95,21 @@ def size_tokens(k: Coefficients, at: Read) -> dict[str, Array]:
         "tokens": k["B"] / at["tokens"] ** k["b"],
         "floor": np.asarray(k["floor"]),
     }
+
+
+def size_only(k: Coefficients, at: Read) -> dict[str, Array]:
+    """A/N^a + floor: size alone, the least that a law of shapes has to beat."""
+    return {"size": k["A"] / at["parameters"] ** k["a"], "floor": np.asarray(k["floor"])}
+
+
+def aspect(k: Coefficients, at: Read) -> dict[str, Array]:
+    """(A/N^a + B/D^b + floor) (1 + g (d/l)^c), multiplied out.
+
+    Bian, Yan and Venkataraman (arXiv 2501.18107), who tie c and b to a; here the three are free.
+    """
+    base = size_tokens(k, at)
+    flat = k["g"] * (at["width"] / at["layers"]) ** k["c"]
+    return {**base, **{f"{name}_aspect": term * flat for name, term in base.items()}}
 
 
 def routed(k: Coefficients, at: Read) -> dict[str, Array]:
@@ -156,6 +177,18 @@ FORMS: Mapping[str, Form] = {
         },
         plas,
     ),
+    "plas_tokens": Form(
+        ("kl", "al", "kr", "arho", "b1", "kd", "b2", "ar", "km", "am", "kD", "aD", "floor"),
+        {
+            "depth": ("layers",),
+            "sparsity": ("activation", "ffn_ratio", "width"),
+            "capacity": ("ffn_ratio", "width"),
+            "kv": ("kv_width",),
+            "floor": (),
+            "tokens": ("tokens",),
+        },
+        plas_tokens,
+    ),
     "width_depth": Form(
         ("A", "a", "B", "b", "C", "c", "D", "d", "floor"),
         {
@@ -171,6 +204,19 @@ FORMS: Mapping[str, Form] = {
         ("A", "a", "B", "b", "floor"),
         {"size": ("parameters",), "tokens": ("tokens",), "floor": ()},
         size_tokens,
+    ),
+    "size": Form(("A", "a", "floor"), {"size": ("parameters",), "floor": ()}, size_only),
+    "aspect": Form(
+        ("A", "a", "B", "b", "g", "c", "floor"),
+        {
+            "size": ("parameters",),
+            "tokens": ("tokens",),
+            "floor": (),
+            "size_aspect": ("parameters", "width", "layers"),
+            "tokens_aspect": ("tokens", "width", "layers"),
+            "floor_aspect": ("width", "layers"),
+        },
+        aspect,
     ),
     "routed": Form(
         ("a", "b", "c", "d", "e_start", "e_max"),

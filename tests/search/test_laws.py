@@ -1,5 +1,7 @@
 """Loss laws: check values with their origin, what each paper says of its law, the box, and the words of refusals."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -24,12 +26,13 @@ def middle(name):
         "granularity": 4.0,
         "shared_share": 0.3,
     }
-    for variable, allowed in load_law(name).box.items():
+    law = load_law(name)
+    for variable, allowed in law.box.items():
         if allowed.values:
             row[variable] = allowed.values[0]
         elif allowed.known:
             row[variable] = (allowed.low * allowed.high) ** 0.5 if allowed.low > 0 else allowed.high / 2
-    return {v: row[v] for v in load_law(name).reads}
+    return {v: row[v] for v in {**dict.fromkeys(law.reads), **law.box} if v in row}
 
 
 def test_what_ships():
@@ -112,10 +115,10 @@ def test_clark_one_expert_is_dense_and_128_make_5m_equal_52m():
         (k["a"] + k["c"] * np.log10(k["e_start"])) * np.log10(size)
         + k["b"] * np.log10(k["e_start"]) + k["d"]
     )  # fmt: skip
-    got = law.loss(Columns(active_parameters=size, experts=1, top_k=1))
+    got = law.loss(Columns(active_parameters=size, experts=1, top_k=1, shared_share=0))
     assert got.loss == pytest.approx(dense)
     assert got.inside.all()
-    small = law.loss(Columns(active_parameters=5e6, experts=128, top_k=1))
+    small = law.loss(Columns(active_parameters=5e6, experts=128, top_k=1, shared_share=0))
     assert float(small.loss) == pytest.approx(
         loss("clark-sbase", active_parameters=51.8e6, experts=1, top_k=1), abs=5e-4
     )
@@ -203,9 +206,10 @@ def shapes(**changes):
         "head_dim": 128,
         "experts": 16,
         "top_k": 1,
+        "shared": 0,
     }
     made = {k: np.full(3, v) for k, v in row.items()} | {"ffn_ratio": np.ones(3)}
-    return Shapes(**made | {k: np.asarray(v) for k, v in changes.items()})
+    return Shapes(**made | {k: np.broadcast_to(v, 3) for k, v in changes.items()})
 
 
 def test_rows_outside_are_flagged_and_told():
@@ -248,6 +252,66 @@ def test_no_rows():
     assert (got.loss.shape, got.inside.shape, got.warnings) == ((0,), (0,), ())
 
 
+def test_what_the_authors_kept_fixed_is_held_against_shapes():
+    """Shared experts, an expansion or a K that no term reads: priced, and told."""
+    got = load_law("plas-10b").loss(shapes(shared=[0, 1, 0], top_k=[1, 1, 4], experts=[16, 16, 16]))
+    assert got.inside.tolist() == [True, False, False]
+    assert set(got.outside) == {"shared_share", "top_k"}
+    assert got.warnings[-1] == (
+        "plas-10b: shared_share outside 0 in 1 of 3 rows (given 0 to 0.5); the loss there is an extrapolation"
+    )
+    alone = load_law("besiroglu").loss(Columns(parameters=1e9, tokens=20e9))
+    assert not alone.inside
+    assert alone.warnings[0] == (
+        "besiroglu: activation is not given, and the law was fitted at 1, so every loss is flagged"
+    )
+
+
+# Definitions of a size and of granularity.
+@dataclass(frozen=True)
+class Counts:
+    params: np.ndarray
+    active_params: np.ndarray
+    end_params: np.ndarray
+
+
+COUNTS = Counts(np.array([9e8, 9e8, 9e8]), np.array([3e8, 3e8, 3e8]), np.array([1e8, 1e8, 1e8]))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("besiroglu", 9e8), ("gemstones-wdpt", 9e8), ("krajewski", 8e8), ("abnar", 9e8), ("zhao", 9e8)],
+)
+def test_a_law_counts_parameters_as_its_authors_do(name, parameters):
+    columns = load_law(name).columns(shapes(), COUNTS, tokens=20e9)
+    assert columns.parameters.tolist() == [parameters] * 3
+    assert load_law(name).loss(columns).loss.shape == (3,)
+
+
+def test_clark_reads_the_dense_model_without_its_tables():
+    assert load_law("clark-sbase").columns(shapes(), COUNTS).active_parameters.tolist() == [2e8] * 3
+    with pytest.raises(MissingVariableError, match=r"^law clark-sbase needs active_parameters"):
+        load_law("clark-sbase").loss(load_law("clark-sbase").columns(shapes()))
+
+
+def test_gemstones_counts_table_and_head():
+    """The repository's own counts are 15 l d^2, norms, and two tables of 50,304 tokens (law file, counts)."""
+    for width, layers, count in ((1024, 28, 543482880), (2560, 8, 1044032000), (256, 23, 48377600)):
+        assert 15 * layers * width**2 + (2 * layers + 1) * width + 2 * 50304 * width == count
+
+
+def test_granularity_by_each_papers_word():
+    """Krajewski cuts a dense part of 4 d into G; Zhao counts the experts that a token meets, shared ones too."""
+    three = shapes(experts=[1, 64, 512], top_k=[1, 1, 6], shared=[0, 0, 2], ffn_ratio=[4.0, 4.0, 4.0])
+    assert load_law("krajewski").columns(three, COUNTS).granularity.tolist() == [1, 1, 8]
+    zhao = load_law("zhao").columns(three, COUNTS)
+    assert zhao.granularity.tolist() == [1, 1, 8]
+    assert zhao.shared_share.tolist() == [0, 0, 0.25]
+    half = shapes(experts=64, top_k=2, ffn_ratio=[1.0, 2.0, 4.0])
+    assert load_law("krajewski").columns(half, COUNTS).granularity.tolist() == [8, 4, 2]
+    assert load_law("zhao").columns(half, COUNTS).granularity.tolist() == [2, 2, 2]
+
+
 # Precision.
 def test_kumar_keeps_the_papers_shares():
     kumar = load_correction("kumar")
@@ -263,7 +327,7 @@ def test_kumar_keeps_the_papers_shares():
 
 def test_a_correction_is_laid_over_a_law():
     law, kumar = load_law("besiroglu"), load_correction("kumar")
-    plain = Columns(parameters=1e9, tokens=20e9)
+    plain = Columns(**middle("besiroglu") | {"parameters": 1e9, "tokens": 20e9})
     got = law.loss(kumar.on(plain, weights=np.array([16, 4, 1])))
     assert got.loss == pytest.approx(
         law.loss(Columns(parameters=1e9 * kumar.kept(np.array([16, 4, 1])), tokens=20e9)).loss
@@ -273,7 +337,7 @@ def test_a_correction_is_laid_over_a_law():
         "kumar: bits outside 3 to 16 in 1 of 3 rows (given 1 to 16); the loss there is an extrapolation",
     )
     far = load_law("clark-sbase").loss(
-        kumar.on(Columns(active_parameters=1e9, experts=8, top_k=1), weights=8)
+        kumar.on(Columns(active_parameters=1e9, experts=8, top_k=1, shared_share=0), weights=8)
     )
     assert list(far.outside) == ["tokens"]  # clark's 130e9 against kumar's 26e9
 
@@ -331,9 +395,8 @@ def test_the_words_of_a_missing_variable():
     with pytest.raises(MissingVariableError) as caught:
         load_law("zhao").loss(Columns.of(shapes(), parameters=1e9, active_parameters=1e8))
     assert str(caught.value) == (
-        "law zhao needs granularity (how finely experts are cut, as the law's paper counts it), shared_share (shared "
-        "experts over active ones), tokens (training tokens); give granularity and shared_share and tokens, "
-        "or choose another law"
+        "law zhao needs granularity (how finely experts are cut, as the law's paper counts it), tokens (training "
+        "tokens); give granularity and tokens, or choose another law"
     )
 
 
@@ -349,6 +412,6 @@ def test_values_that_are_no_sizes():
         law.loss(3)
 
 
-def test_every_form_has_a_law_and_names_known_variables():
-    assert {load_law(name).form for name in law_names()} == set(FORMS)
+def test_every_form_has_a_law_or_is_for_fits_and_names_known_variables():
+    assert set(FORMS) - {load_law(name).form for name in law_names()} == {"size", "aspect", "plas_tokens"}
     assert all(set(form.variables) <= set(VARIABLES) for form in FORMS.values())
