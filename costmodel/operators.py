@@ -124,7 +124,7 @@ def kv_width(kind: LayerKind, tp: Array) -> Array:
     return width
 
 
-def attention_span(seq_len: int, window: int | None, causal: bool = True) -> float:
+def attention_span(seq_len: float, window: int | None, causal: bool = True) -> float:
     """Keys that an average query meets under a causal mask, with a sliding window if given.
 
     Not causal: what a kernel computes that skips nothing masked, all keys (of the window).
@@ -145,7 +145,7 @@ def forward_s(setting: Setting, kind: LayerKind, shape: Shape) -> dict[str, Arra
             name = operator_of(weight)
             out[name] = out[name] + _weight_s(rates, kind, weight, shape)
     out["core"] = _core_s(rates, kind, shape)
-    for name, moved in _elementwise_bytes(kind, shape).items():
+    for name, moved in elementwise_bytes(kind, shape).items():
         out[name] = out[name] + rates.elementwise * moved / rates.hbm_bytes_per_s
     return out
 
@@ -270,16 +270,17 @@ def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     return seconds
 
 
-def _elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
+def elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    """Bytes that work beside the products of one layer moves, by the operator it follows; forward."""
     a, ffn = kind.attention, kind.ffn
     hidden, residual = _hidden(kind), BF16 * shape.tokens / shape.spread
     act = _GATED_WIDTHS if ffn.gated else _PLAIN_WIDTHS
     norms = _NORM_WIDTHS * kind.norms * residual * hidden
     out = {"qkv": _ROPE_WIDTHS * BF16 * shape.tokens / shape.tp * a.heads * a.qk_head_dim}
     out |= {"norm1": norms} if kind.parallel else {"norm1": norms / 2, "norm2": norms / 2}
-    if ffn.width:
+    if np.any(ffn.width):
         out["act"] = act * BF16 * shape.tokens / shape.tp * ffn.width
-    if ffn.experts:
+    if np.any(ffn.experts):
         routed = BF16 * shape.routed_tokens(kind) * shape.imbalance
         out["router"] = _NORM_WIDTHS / 2 * routed * hidden  # permute, and its reverse after the experts
         out["expert_down"] = _NORM_WIDTHS / 2 * routed * hidden

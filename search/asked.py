@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.inference.seconds import Device
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.errors import InputError
 from meshwright.search import closed_forms
 from meshwright.search.front import best, front
 from meshwright.search.grid import Grid, list_shapes
 from meshwright.search.law import Law, Priced
-from meshwright.search.plas import Device, Evaluated, Inference, evaluate, memory_bytes
+from meshwright.search.plas import Evaluated, evaluate, memory_bytes
 from meshwright.search.shape import Ints, Shapes
 
 _ROWS = 12  # of the front on the page
@@ -52,7 +54,7 @@ class Searched:
     removed: dict[str, int]
 
 
-def search_shapes(law: Law, grid: Grid, device: Device, asked: Inference, budget: Budget) -> Searched:
+def search_shapes(law: Law, grid: Grid, device: Device, asked: Request, budget: Budget) -> Searched:
     """Price every legal shape that fits the memory, and choose.
 
     Errors: InputError where no legal shape fits the memory.
@@ -74,7 +76,7 @@ def search_shapes(law: Law, grid: Grid, device: Device, asked: Inference, budget
 
 
 def search(
-    law: Law, grid: Grid, device: Device, asked: Inference, budget: Budget, *, where: str = ""
+    law: Law, grid: Grid, device: Device, asked: Request, budget: Budget, *, where: str = ""
 ) -> Working:
     """The same as an answer: counts, the front in some rows, the best shape and what binds it.
 
@@ -83,8 +85,8 @@ def search(
     done = search_shapes(law, grid, device, asked, budget)
     shapes = done.shapes
     given = {
-        "C": Step(device.flop_per_s, "FLOP/s"),
-        "W": Step(device.bytes_per_s, "B/s"),
+        "C": Step(device.prefill.flop_per_s, "FLOP/s"),
+        "W": Step(device.decode.bytes_per_s, "B/s"),
         "memory": Step(device.memory_bytes, "B"),
         "prompt": Step(asked.prompt, "tokens"),
         "output": Step(asked.output, "tokens"),
@@ -130,7 +132,7 @@ def _row(done: Searched, i: int) -> dict[str, Value]:
     }  # fmt: skip
 
 
-def _best(done: Searched, asked: Inference, budget: Budget) -> dict[str, Step]:
+def _best(done: Searched, asked: Request, budget: Budget) -> dict[str, Step]:
     if done.chosen is None:
         f = done.found
         raise InputError(
@@ -150,7 +152,7 @@ def _best(done: Searched, asked: Inference, budget: Budget) -> dict[str, Step]:
     }
 
 
-def _binding(done: Searched, device: Device, asked: Inference, budget: Budget) -> str:
+def _binding(done: Searched, device: Device, asked: Request, budget: Budget) -> str:
     """Which limit the best shape comes closest to."""
     assert done.chosen is not None
     i, f = done.chosen, done.found
@@ -164,7 +166,7 @@ def _binding(done: Searched, device: Device, asked: Inference, budget: Budget) -
     return f"{name}: the best shape takes {shares[name]:.1%} of its limit"
 
 
-def _closed_form(law: Law, done: Searched, asked: Inference) -> tuple[str, ...]:
+def _closed_form(law: Law, done: Searched, asked: Request) -> tuple[str, ...]:
     """What memory alone would choose, where the law has PLAS' form."""
     try:
         of = closed_forms.Coefficients.of(law.coefficients)

@@ -39,6 +39,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from meshwright.costmodel.inference.request import Request
+    from meshwright.costmodel.inference.seconds import Device
     from meshwright.costmodel.roofline.operands import parse_dtype
     from meshwright.hardware.chip import ELEMENT_BYTES
     from meshwright.hardware.cluster import parse_cluster
@@ -47,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
     from meshwright.search.asked import Budget, search
     from meshwright.search.grid import load_grid
     from meshwright.search.law import load_law
-    from meshwright.search.plas import Device, Inference
 
     cluster = parse_cluster(args.cluster)
     if cluster.devices != 1:
@@ -56,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         )
     chip = cluster.chip
     memory = float(chip.memory_bytes if args.memory is None else args.memory)
-    device = Device(chip.peak_flop_per_s(parse_dtype(args.compute)), chip.hbm_bytes_per_s, memory)
+    device = Device.of(chip, parse_dtype(args.compute)).holding(memory)
     sizes = (ELEMENT_BYTES[parse_dtype(args.weights)], ELEMENT_BYTES[parse_dtype(args.kv)])
-    asked = Inference(1, args.prompt, args.output, *sizes)
+    asked = Request(1, args.prompt, args.output, *sizes)
     limits = {
         f"{name}_s": getattr(args, name)
         for name in ("ttft", "tpot", "total")

@@ -5,7 +5,7 @@ A file names its rules; a row that breaks several is counted at the first in the
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from meshwright.hardware.errors import InputError, UnknownNameError
 from meshwright.hardware.figures import Strict, load_yaml
+from meshwright.search.architecture import Ends
 from meshwright.search.shape import Shapes
 
 _DATA = Path(__file__).parent / "data" / "grids"
@@ -38,9 +39,7 @@ def _kv_heads_divide_heads(s: Shapes) -> Mask:
 
 def _distinct(s: Shapes) -> Mask:
     """A shape that two values of an axis spell is kept once: 'heads' may equal a number beside it."""
-    columns = np.stack(
-        [s.layers, s.width, s.head_dim, s.heads, s.kv_heads, s.ffn_ratio, s.experts, s.top_k], axis=1
-    )
+    columns = np.stack([getattr(s, f.name) for f in fields(s)], axis=1)
     first = np.unique(columns, axis=0, return_index=True)[1]
     kept = np.zeros(len(s), dtype=np.bool_)
     kept[first] = True
@@ -52,9 +51,14 @@ def _top_k_within_experts(s: Shapes) -> Mask:
     return np.asarray(s.top_k <= s.experts, dtype=np.bool_)
 
 
+def _shared_beside_experts(s: Shapes) -> Mask:
+    """Only a mixture has shared experts."""
+    return np.asarray((s.shared == 0) | (s.experts > 1), dtype=np.bool_)
+
+
 def _whole_expert_width(s: Shapes) -> Mask:
-    """Each expert, r * width / K wide, has a whole number of channels."""
-    channels = s.ffn_ratio * s.width / s.top_k
+    """Each expert, r * width over those that a token meets, has a whole number of channels."""
+    channels = s.ffn_ratio * s.width / (s.top_k + s.shared)
     return np.asarray((np.abs(channels - np.rint(channels)) < 1e-6) & (channels >= 0.5), dtype=np.bool_)
 
 
@@ -63,8 +67,12 @@ RULES: Mapping[str, Rule] = {
     "kv_heads_divide_heads": _kv_heads_divide_heads,
     "top_k_within_experts": _top_k_within_experts,
     "whole_expert_width": _whole_expert_width,
+    "shared_beside_experts": _shared_beside_experts,
     "distinct": _distinct,
 }
+
+
+AXES = ("layers", "width", "head_dim", "kv_heads", "experts", "shared", "ffn_ratio")
 
 
 class Grid(Strict):
@@ -73,6 +81,8 @@ class Grid(Strict):
     Attributes:
         kv_heads: numbers, or 'heads' for as many as there are heads.
         experts: pairs [experts, chosen per token]; [1, 1] is dense.
+        shared: experts that every token meets beside the chosen ones.
+        vocab, tied: of the embedding and the head around every shape.
         rules: names in RULES, in the order in which they are counted.
     """
 
@@ -84,6 +94,9 @@ class Grid(Strict):
     kv_heads: tuple[Size | Literal["heads"], ...] = Field(min_length=1)
     ffn_ratio: tuple[Ratio, ...] = Field(min_length=1)
     experts: tuple[tuple[Size, Size], ...] = Field(min_length=1)
+    shared: tuple[Annotated[int, Field(ge=0, le=10**4, strict=True)], ...] = Field((0,), min_length=1)
+    vocab: Size
+    tied: bool
     rules: tuple[str, ...]
 
     @model_validator(mode="after")
@@ -91,7 +104,7 @@ class Grid(Strict):
         for rule in self.rules:
             if rule not in RULES:
                 raise ValueError(f"{rule!r} is no rule; known: {', '.join(RULES)}")
-        for axis in ("layers", "width", "head_dim", "kv_heads", "ffn_ratio", "experts", "rules"):
+        for axis in (*AXES, "rules"):
             values = getattr(self, axis)
             if len(set(values)) != len(values):
                 raise ValueError(f"{axis} names a value twice")
@@ -100,8 +113,11 @@ class Grid(Strict):
     @property
     def size(self) -> int:
         """Rows before any rule."""
-        axes = (self.layers, self.width, self.head_dim, self.kv_heads, self.ffn_ratio, self.experts)
-        return math.prod(len(axis) for axis in axes)
+        return math.prod(len(getattr(self, axis)) for axis in AXES)
+
+    @property
+    def ends(self) -> Ends:
+        return Ends(self.vocab, self.tied)
 
 
 @dataclass(frozen=True)
@@ -152,8 +168,9 @@ def list_shapes(grid: Grid, limits: Mapping[str, Rule] | None = None) -> Listing
 def _product(grid: Grid) -> Shapes:
     """Every combination; the last axis varies fastest. 'heads' is width // head_dim, at least 1."""
     kv_axis = [0 if kv == "heads" else kv for kv in grid.kv_heads]
-    axes = (grid.layers, grid.width, grid.head_dim, kv_axis, range(len(grid.experts)), grid.ffn_ratio)
-    layers, width, head_dim, kv_heads, pair, ratio = (
+    pairs = range(len(grid.experts))
+    axes = (grid.layers, grid.width, grid.head_dim, kv_axis, pairs, grid.shared, grid.ffn_ratio)
+    layers, width, head_dim, kv_heads, pair, shared, ratio = (
         column.ravel() for column in np.meshgrid(*(np.array(axis) for axis in axes), indexing="ij")
     )
     heads = np.maximum(width // head_dim, 1)
@@ -167,4 +184,5 @@ def _product(grid: Grid) -> Shapes:
         ffn_ratio=ratio.astype(np.float64),
         experts=experts,
         top_k=top_k,
+        shared=shared,
     )

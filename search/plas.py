@@ -16,41 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, WorkloadError
 from meshwright.search.shape import Array, Floats, Shapes
 
 Column = Array | float  # of candidates, or a number
-
-
-@dataclass(frozen=True)
-class Device:
-    """What the forms know of a machine."""
-
-    flop_per_s: float
-    bytes_per_s: float
-    memory_bytes: float
-
-    def __post_init__(self) -> None:
-        _positive("device", self.flop_per_s, self.bytes_per_s, self.memory_bytes)
-
-
-@dataclass(frozen=True)
-class Inference:
-    """What is asked of a model: sequences at once, tokens in and out, bytes per weight and per KV element."""
-
-    batch: int
-    prompt: int
-    output: int
-    weight_bytes: float
-    kv_bytes: float
-
-    def __post_init__(self) -> None:
-        _positive("inference", self.batch, self.prompt, self.output, self.weight_bytes, self.kv_bytes)
-
-    @property
-    def mean_context(self) -> float:
-        """Sbar of (36, 37): tokens that a decode step finds cached, averaged over the output."""
-        return self.prompt + (self.output + 1) / 2
 
 
 class LayerCost(NamedTuple):
@@ -92,27 +63,27 @@ def stored_bytes(width: Column, activation: Column, weight_bytes: float) -> Laye
     return LayerCost(2 * square, 2 * square, np.zeros_like(square), 3 * square / activation)
 
 
-def prefill_s(shapes: Shapes, device: Device, inference: Inference) -> Floats:
+def prefill_s(shapes: Shapes, device: Device, asked: Request) -> Floats:
     """(29): seconds from the prompts to the first token, bound by compute."""
-    cost = prefill_flop(shapes.width, inference.batch * inference.prompt)
-    return _over_layers(cost, shapes) / device.flop_per_s
+    cost = prefill_flop(shapes.width, asked.batch * asked.prompt)
+    return np.asarray(_over_layers(cost, shapes) / device.prefill.flop_per_s)
 
 
-def decode_step_s(shapes: Shapes, device: Device, inference: Inference, step: int) -> Floats:
+def decode_step_s(shapes: Shapes, device: Device, asked: Request, step: int) -> Floats:
     """(33): seconds of output token `step` (the first is 1), bound by reading weights and cache."""
-    if not 1 <= step <= inference.output:
-        raise WorkloadError(f"step {step} is not one of the {inference.output} output tokens; count from 1")
-    return _decode_s(shapes, device, inference, inference.prompt + step)
+    if not 1 <= step <= asked.output:
+        raise WorkloadError(f"step {step} is not one of the {asked.output} output tokens; count from 1")
+    return _decode_s(shapes, device, asked, asked.prompt + step)
 
 
-def decode_s(shapes: Shapes, device: Device, inference: Inference) -> Floats:
+def decode_s(shapes: Shapes, device: Device, asked: Request) -> Floats:
     """(36, 37): seconds of all output tokens, the sum of (33) over them."""
-    return inference.output * _decode_s(shapes, device, inference, inference.mean_context)
+    return asked.output * _decode_s(shapes, device, asked, asked.mean_context)  # Sbar of (36, 37)
 
 
-def memory_bytes(shapes: Shapes, inference: Inference) -> Floats:
+def memory_bytes(shapes: Shapes, asked: Request) -> Floats:
     """(42): bytes of the weights of all layers."""
-    return _over_layers(stored_bytes(shapes.width, shapes.activation, inference.weight_bytes), shapes)
+    return _over_layers(stored_bytes(shapes.width, shapes.activation, asked.weight_bytes), shapes)
 
 
 @dataclass(frozen=True)
@@ -129,26 +100,24 @@ class Evaluated:
         return self.prefill_s + self.decode_s
 
 
-def evaluate(
-    shapes: Shapes, loss: Callable[[Shapes], Floats], device: Device, inference: Inference
-) -> Evaluated:
+def evaluate(shapes: Shapes, loss: Callable[[Shapes], Floats], device: Device, asked: Request) -> Evaluated:
     """Loss by the law given, latency and memory by the forms above."""
     return Evaluated(
         loss(shapes),
-        prefill_s(shapes, device, inference),
-        decode_s(shapes, device, inference),
-        memory_bytes(shapes, inference),
+        prefill_s(shapes, device, asked),
+        decode_s(shapes, device, asked),
+        memory_bytes(shapes, asked),
     )
 
 
-def _decode_s(shapes: Shapes, device: Device, inference: Inference, context: float) -> Floats:
-    if inference.batch != 1:
+def _decode_s(shapes: Shapes, device: Device, asked: Request, context: float) -> Floats:
+    if asked.batch != 1:
         raise WorkloadError(
-            f"the paper's decode form (33) is written for batch 1, not {inference.batch}: more sequences read "
+            f"the paper's decode form (33) is written for batch 1, not {asked.batch}: more sequences read "
             "more caches and more experts; take batch 1 or the full model"
         )
-    cost = decode_bytes(shapes.width, context, inference.weight_bytes, inference.kv_bytes)
-    return _over_layers(cost, shapes) / device.bytes_per_s
+    cost = decode_bytes(shapes.width, context, asked.weight_bytes, asked.kv_bytes)
+    return np.asarray(_over_layers(cost, shapes) / device.decode.bytes_per_s)
 
 
 def _over_layers(cost: LayerCost, shapes: Shapes) -> Floats:
@@ -160,9 +129,3 @@ def _over_layers(cost: LayerCost, shapes: Shapes) -> Floats:
             f"{row.head_dim[0]} and width {row.width[0]}; take a grid with the rule heads_fill_width"
         )
     return shapes.layers * cost.total(shapes.ffn_ratio, shapes.gqa)
-
-
-def _positive(what: str, *values: float) -> None:
-    for value in values:
-        if not 0 < value < np.inf:
-            raise InputError(f"{what} has the figure {value}; each must be finite and above 0")

@@ -22,8 +22,9 @@ class Shapes:
 
     Attributes:
         layers, width, heads, kv_heads, head_dim: of the transformer; heads * head_dim need not be the width.
-        ffn_ratio: activated feed-forward width over the model's width, summed over the chosen experts.
-        experts, top_k: 1 and 1 where the feed-forward is dense.
+        ffn_ratio: activated feed-forward width over the model's width, summed over chosen and shared experts.
+        experts, top_k: routed ones; 1 and 1 where the feed-forward is dense.
+        shared: experts that every token meets beside the chosen ones, each as wide as a routed one.
     """
 
     layers: Ints
@@ -34,6 +35,7 @@ class Shapes:
     ffn_ratio: Floats
     experts: Ints
     top_k: Ints
+    shared: Ints
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -53,8 +55,13 @@ class Shapes:
 
     @property
     def activation(self) -> Floats:
-        """rho: share of the experts that a token meets."""
-        return self.top_k / self.experts
+        """rho: share of the experts that a token meets, shared ones counted."""
+        return (self.top_k + self.shared) / (self.experts + self.shared)
+
+    @property
+    def expert_width(self) -> Ints:
+        """Width of one expert, or of the feed-forward part where it is dense, rounded to a whole channel."""
+        return np.rint(self.ffn_ratio * self.width / (self.top_k + self.shared)).astype(np.int64)
 
     @property
     def stored_ratio(self) -> Floats:

@@ -6,6 +6,7 @@ the last `window` tokens only.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,10 +14,13 @@ from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.operators import kv_width
 
 
-def cached_width(kind: LayerKind) -> int:
-    """Elements that one token leaves in one layer."""
+def cached_width(kind: LayerKind) -> Any:
+    """Elements that one token leaves in one layer: a whole number, or a column where the kind's sizes are columns."""
     latent = kind.attention.latent_width
-    return int(kv_width(kind, np.array(1))) if latent is None else latent
+    if latent is not None:
+        return latent
+    width = kv_width(kind, np.array(1))
+    return width if np.ndim(width) else int(width)
 
 
 def cache_bytes(model: ModelSpec, tokens: float, dtype_bytes: float) -> float:

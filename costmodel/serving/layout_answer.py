@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import Network, duration, gather_loads
 from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.inference.work import decode_attention
 from meshwright.costmodel.limits.thresholds import (
     block_work,
     exact_tensor_ways,
@@ -20,7 +21,7 @@ from meshwright.costmodel.operators import BF16, product_bytes, product_flops
 from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import layout
-from meshwright.costmodel.serving.server import decode_attention, step_s
+from meshwright.costmodel.serving.server import step_s
 from meshwright.costmodel.serving.service import Service, check_service, check_whole, main_kind
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.chip import ELEMENT_BYTES

@@ -11,16 +11,19 @@ network, which layout.py has. Functions take one batch or an array of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel.counting.kvcache import cache_bytes, cached_width
-from meshwright.costmodel.model import Attention, LayerKind, ModelSpec, Weight
+from meshwright.costmodel.counting.kvcache import cache_bytes
+from meshwright.costmodel.inference.request import Pass
+from meshwright.costmodel.inference.seconds import Machine, pass_s
+from meshwright.costmodel.inference.stack import Stack
+from meshwright.costmodel.inference.work import decode_attention
+from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.operators import (
-    attention_bytes,
     core_flops,
     head_flops,
     product_bytes,
@@ -232,13 +235,10 @@ def step_by_operator_s(
 
     No traffic between chips and everything cut over all devices, as there.
     """
-    total = _product_s(server, batch, model.head_matrix, weight_bytes)
-    for layers, kind in zip(model.layers_by_kind, model.kinds, strict=True):
-        products = sum(_product_s(server, batch, w, weight_bytes, kind) for w in kind.weights if w.matmul)
-        read = _attention_read_s(server, batch, kind, context, kv_dtype_bytes)
-        attention = np.maximum(read, _attention_math_s(server, batch, kind, context))
-        total = total + layers * (products + attention)
-    return total
+    step = Pass(batch, 1, context - 1, weight_bytes, kv_dtype_bytes, weight_bytes)
+    machine = Machine(server.all_flop_per_s, server.all_flop_per_s, server.all_hbm_bytes_per_s)
+    seconds = pass_s(Stack.of(model), step, machine)
+    return sum(s for name, s in seconds.items() if name != "embedding")
 
 
 def attention_math_s(model: ModelSpec, server: Server, batch: Batch, context: float) -> Batch:
@@ -247,47 +247,11 @@ def attention_math_s(model: ModelSpec, server: Server, batch: Batch, context: fl
     return sum(layers * _attention_math_s(server, batch, kind, context) for layers, kind in kinds)
 
 
-def experts_met(experts: int, top_k: int, batch: Batch) -> Batch:
-    """Different experts that B tokens meet, in the mean of independent draws."""
-    return experts * (1.0 - (1.0 - top_k / experts) ** batch)
-
-
-def decode_attention(kind: LayerKind) -> Attention:
-    """Attention as decode does it. Latent attention works on the cached vector itself: what would expand it is
-    multiplied into queries and outputs instead, which is the same weight and the same FLOPs as in training."""
-    a = kind.attention
-    if a.latent_width is None:
-        return a
-    values = next(w.rows for w in kind.weights if w.name == "attn.kv_b")
-    return replace(a, qk_head_dim=a.latent_width, v_head_dim=values)
-
-
 def span(kind: LayerKind, context: float) -> float:
     """Positions that a new token's query meets."""
     window = kind.attention.window
     return context if window is None else min(context, window)
 
 
-def _product_s(
-    server: Server, batch: Batch, weight: Weight, weight_bytes: float, kind: LayerKind | None = None
-) -> Batch:
-    rows, met = batch, 1.0
-    if kind is not None and weight.routed:
-        met = experts_met(kind.ffn.experts, kind.ffn.top_k, batch)
-        rows = batch * kind.ffn.top_k / met
-    flops = met * product_flops(rows, weight.rows, weight.cols)
-    moved = met * product_bytes(rows, weight.rows, weight.cols, w=weight_bytes)
-    return np.maximum(flops / server.all_flop_per_s, moved / server.all_hbm_bytes_per_s)
-
-
 def _attention_math_s(server: Server, batch: Batch, kind: LayerKind, context: float) -> Batch:
     return batch * core_flops(decode_attention(kind), span(kind, context)) / server.all_flop_per_s
-
-
-def _attention_read_s(
-    server: Server, batch: Batch, kind: LayerKind, context: float, kv_dtype_bytes: float
-) -> Batch:
-    a = decode_attention(kind)
-    width = a.heads * (a.qk_head_dim + a.v_head_dim)
-    moved = attention_bytes(1, width, span(kind, context), cached_width(kind), kv=kv_dtype_bytes)
-    return batch * moved / server.all_hbm_bytes_per_s

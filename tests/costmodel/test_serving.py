@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.costmodel.counting.kvcache import cache_bytes
+from meshwright.costmodel.inference import work
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.serving import disaggregation as pools
@@ -88,7 +89,7 @@ def test_few_tokens_meet_few_experts() -> None:
 
 
 def test_experts_met_run_from_those_of_one_token_to_all() -> None:
-    met = serving.experts_met(16, 2, np.array([1, 2, 10, 1000]))
+    met = work.experts_met(16, 2, np.array([1, 2, 10, 1000]))
     assert met[0] == pytest.approx(2) and met[1] == pytest.approx(2 + 2 * 14 / 16)
     assert (np.diff(met) > 0).all() and met[-1] == pytest.approx(16)
 
@@ -96,7 +97,7 @@ def test_experts_met_run_from_those_of_one_token_to_all() -> None:
 def test_latent_attention_works_on_what_is_cached() -> None:
     """DeepSeek-V3: 128 heads on one vector of 512 + 64; its FLOPs take longer than reading it, so t_step says so."""
     kind = load_model("deepseek-v3").kinds[-1]
-    a = serving.decode_attention(kind)
+    a = work.decode_attention(kind)
     assert (a.heads, a.qk_head_dim, a.v_head_dim) == (128, 576, 512)
     service = Service(load_model("deepseek-v3"), parse_cluster("h200:8x2"), 8192, "fp8", "fp8")
     found = decode_model(service, 128)

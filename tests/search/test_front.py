@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError
 from meshwright.search.front import best, front
 from meshwright.search.grid import list_shapes, load_grid
-from meshwright.search.plas import Device, Evaluated, Inference, evaluate, memory_bytes
+from meshwright.search.plas import Evaluated, evaluate, memory_bytes
 from meshwright.search.shape import Floats, Shapes
 
-ORIN = Device(42.5e12, 204.8e9, 64e9)  # plas.md 1.6
-FP16 = Inference(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
-INT8 = Inference(batch=1, prompt=1024, output=16, weight_bytes=1, kv_bytes=1)
+ORIN = Device.ideal(42.5e12, 204.8e9, 64e9)  # plas.md 1.6
+FP16 = Request(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
+INT8 = Request(batch=1, prompt=1024, output=16, weight_bytes=1, kv_bytes=1)
 
 
 def plas_loss(s: Shapes) -> Floats:
@@ -26,7 +28,7 @@ def plas_loss(s: Shapes) -> Floats:
 
 
 @cache
-def evaluated(inference: Inference) -> tuple[Shapes, Evaluated]:
+def evaluated(inference: Request) -> tuple[Shapes, Evaluated]:
     fits = {"fits_memory": lambda s: memory_bytes(s, inference) <= ORIN.memory_bytes}
     shapes = list_shapes(load_grid("plas"), fits).shapes
     return shapes, evaluate(shapes, plas_loss, ORIN, inference)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.costmodel.inference.request import Request
 from meshwright.hardware.errors import InputError, UnknownNameError
 from meshwright.search.grid import Grid, list_shapes, load_grid
-from meshwright.search.plas import Inference, memory_bytes
+from meshwright.search.plas import memory_bytes
 from meshwright.search.shape import Shapes
 
-FP16 = Inference(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
+FP16 = Request(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
 
 
 def test_the_papers_grid_has_9474_shapes_that_fit() -> None:
@@ -40,6 +41,7 @@ sizes = st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True)
     kv=st.lists(st.sampled_from([1, 2, 3, 4, "heads"]), min_size=1, max_size=5, unique=True),
     ratio=st.lists(st.sampled_from([0.25, 0.5, 1.0, 1.5]), min_size=1, unique=True),
     pairs=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=4, unique=True),
+    shared=st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True),
 )
 def test_listing_equals_plain_loops(
     layers: list[int],
@@ -48,6 +50,7 @@ def test_listing_equals_plain_loops(
     kv: list[int | str],
     ratio: list[float],
     pairs: list[tuple[int, int]],
+    shared: list[int],
 ) -> None:
     grid = Grid.model_validate(
         {
@@ -58,24 +61,28 @@ def test_listing_equals_plain_loops(
             "kv_heads": kv,
             "ffn_ratio": ratio,
             "experts": pairs,
-            "rules": list(load_grid("plas").rules),
+            "shared": shared,
+            "vocab": 1000,
+            "tied": True,
+            "rules": ["shared_beside_experts", *load_grid("plas").rules],
         }
     )
     found = list_shapes(grid)
     expected = {
-        (l, d, d // h, d // h if k == "heads" else k, h, r, e, top)
+        (l, d, d // h, d // h if k == "heads" else k, h, r, e, top, s)
         for l in layers for d in width for h in head_dim for k in kv for r in ratio for e, top in pairs
-        if d % h == 0
+        for s in shared
+        if d % h == 0 and (s == 0 or e > 1)
         and (k == "heads" or (d // h) % int(k) == 0)
         and top <= e
-        and (r * d / top).is_integer()
+        and (r * d / (top + s)).is_integer()
     }  # fmt: skip
     assert found.listed - sum(found.removed.values()) == len(found.shapes) == len(expected)
     assert _rows(found.shapes) == expected
 
 
 def _rows(s: Shapes) -> set[tuple[object, ...]]:
-    columns = (s.layers, s.width, s.heads, s.kv_heads, s.head_dim, s.ffn_ratio, s.experts, s.top_k)
+    columns = (s.layers, s.width, s.heads, s.kv_heads, s.head_dim, s.ffn_ratio, s.experts, s.top_k, s.shared)
     return set(zip(*(column.tolist() for column in columns), strict=True))
 
 

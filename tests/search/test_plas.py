@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, WorkloadError
 from meshwright.search.grid import list_shapes, load_grid
 from meshwright.search.plas import (
-    Device,
-    Inference,
     decode_bytes,
     decode_s,
     decode_step_s,
@@ -19,8 +19,8 @@ from meshwright.search.plas import (
     prefill_s,
 )
 
-ORIN = Device(42.5e12, 204.8e9, 64e9)  # plas.md 1.6
-FP16 = Inference(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
+ORIN = Device.ideal(42.5e12, 204.8e9, 64e9)  # plas.md 1.6
+FP16 = Request(batch=1, prompt=1024, output=16, weight_bytes=2, kv_bytes=2)
 INT8 = replace(FP16, weight_bytes=1, kv_bytes=1)
 SHAPES = list_shapes(load_grid("plas")).shapes
 
@@ -64,7 +64,7 @@ def test_int8_is_never_slower_and_in_the_total_less_than_twice_as_fast(
     prompt: int, output: int, faster: float
 ) -> None:
     fp16, int8 = (replace(i, prompt=prompt, output=output) for i in (FP16, INT8))
-    quick = replace(ORIN, flop_per_s=ORIN.flop_per_s * faster)
+    quick = Device.ideal(42.5e12 * faster, 204.8e9, 64e9)
     before = prefill_s(SHAPES, ORIN, fp16) + decode_s(SHAPES, ORIN, fp16)
     after = prefill_s(SHAPES, quick, int8) + decode_s(SHAPES, quick, int8)
     assert (after <= before).all()
@@ -81,6 +81,6 @@ def test_what_the_forms_do_not_hold_for_is_refused() -> None:
     with pytest.raises(InputError, match="heads_fill_width"):
         prefill_s(replace(SHAPES, heads=SHAPES.heads + 1), ORIN, FP16)
     with pytest.raises(InputError, match="above 0"):
-        Device(0, 1, 1)
-    with pytest.raises(InputError, match="above 0"):
+        Device.ideal(0, 1, 1)
+    with pytest.raises(WorkloadError, match="whole number from 1"):
         replace(FP16, prompt=0)
