@@ -25,6 +25,7 @@ from meshwright.hardware.errors import InputError, shown
 
 ROUTED = ("expert_up", "expert_down")
 LAUNCH = "launch"
+SIXTEEN = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Device:
         eff = load_efficiency("ideal", chip) if efficiency is None else efficiency
         machine = Machine(
             product_flop_per_s(chip, eff, compute),
-            chip.peak_flop_per_s(compute) * (eff.pinned_mfu or eff.attention),
+            chip.peak_flop_per_s(_attention_dtype(chip, compute)) * (eff.pinned_mfu or eff.attention),
             hbm_bytes_per_s(chip, eff),
             eff.expert_matmul,
             eff.elementwise,
@@ -88,6 +89,13 @@ class Device:
 
     def holding(self, memory_bytes: Size) -> "Device":
         return replace(self, memory_bytes=memory_bytes)
+
+
+def _attention_dtype(chip: Chip, compute: str) -> str:
+    """Scores stay in 16 bits where products take fewer; of the 16-bit peaks the one that is sourced."""
+    return next(
+        (dtype for dtype in (compute, "bf16", "fp16") if dtype in SIXTEEN and dtype in chip.peak), compute
+    )
 
 
 def operator_s(name: str, work: Work, machine: Machine) -> Size:
