@@ -20,12 +20,11 @@ from meshwright.costmodel.model import LayerKind
 from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.setting import hbm_bytes_per_s, product_flop_per_s
 from meshwright.hardware.calibration import Efficiency, load_efficiency
-from meshwright.hardware.chip import Chip
+from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.errors import InputError, shown
 
 ROUTED = ("expert_up", "expert_down")
 LAUNCH = "launch"
-SIXTEEN = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,9 @@ class Device:
 
 def _attention_dtype(chip: Chip, compute: str) -> str:
     """Scores stay in 16 bits where products take fewer; of the 16-bit peaks the one that is sourced."""
-    return next(
-        (dtype for dtype in (compute, "bf16", "fp16") if dtype in SIXTEEN and dtype in chip.peak), compute
-    )
+    if ELEMENT_BYTES[compute] >= BF16:
+        return compute
+    return next((dtype for dtype in ("bf16", "fp16") if dtype in chip.peak), compute)
 
 
 def operator_s(name: str, work: Work, machine: Machine) -> Size:
