@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -44,13 +45,26 @@ def save_plan(plan: Answer, path: Name) -> None:
         text = to_json(plan)
     else:
         text = yaml.safe_dump(plan.to_dict(), sort_keys=True, default_flow_style=None, width=110)
-    part = real.with_name(f".{real.name[:80]}.{os.getpid()}.part")
-    try:
+    with replacing(real) as part:
         part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Name) -> Iterator[Path]:
+    """A file to write beside `path`, of the same ending; it takes the place of `path` when the block ends well.
+
+    Raises:
+        InputError: the path cannot be written.
+    """
+    real = check_output(path)
+    part = real.with_name(f".{real.stem[:80]}.{os.getpid()}.part{real.suffix[:20]}")
+    try:
+        yield part
         part.replace(real)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise InputError(f"cannot write {real}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def check_output(path: Name) -> Path:
