@@ -35,6 +35,7 @@ class Style:
     qk_norm: str = ""  # '', 'head' or 'full'
     qkv_bias: bool = False  # always there, whatever the file says
     attention_bias: bool | None = False  # default of the key of that name (q, k, v, o); None: not a switch
+    o_bias: bool = True  # whether that key reaches o
     tied: bool = False
     head_dim: int | None = None  # class default; None is hidden / heads
     kv_required: bool = False  # the class default of num_key_value_heads is a number of its own
@@ -69,7 +70,8 @@ def read_decoder(f: Fields, name: str, style: Style, feed_forward: FeedForwardRe
         f.only("attention_bias", style.qkv_bias)
         qkv_bias = style.qkv_bias
     else:
-        qkv_bias = o_bias = f.flag("attention_bias", style.attention_bias)
+        qkv_bias = f.flag("attention_bias", style.attention_bias)
+        o_bias = qkv_bias and style.o_bias
     window_of = style.window_rule(f, layers)
     windowed = any(w is not None for w in window_of)
     ffn_of, build_ffn = feed_forward(f, hidden, layers)

@@ -1,14 +1,17 @@
 """Mixtures of experts in the Llama spelling: every expert gated, a linear router in front.
 
-Sources: MixtralConfig, Qwen3MoeConfig, OlmoeConfig, GptOssConfig and their modelling files (`transformers` 5.24).
+Sources: MixtralConfig, Qwen3MoeConfig, OlmoeConfig, GptOssConfig, Glm4MoeConfig and their modelling files
+(`transformers` 5.24). The router's score correction of Glm4Moe is a buffer, not a parameter.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from meshwright.costmodel.model import Ffn, ModelSpec
 from meshwright.costmodel.readers import windows
 from meshwright.costmodel.readers.blocks import Weights, gated_ffn, mixture, read_experts, read_top_k
 from meshwright.costmodel.readers.fields import Fields
+from meshwright.costmodel.readers.latent import read_mixture_part
 from meshwright.costmodel.readers.llama_like import FeedForward, FeedForwardReader, Style, read_decoder
 
 
@@ -53,6 +56,26 @@ def qwen3_moe(f: Fields, hidden: int, layers: int) -> FeedForward:
     return names, build
 
 
+def glm4_moe(f: Fields, hidden: int, layers: int) -> FeedForward:
+    """Experts with shared ones beside them from layer `first_k_dense_replace` on; it is 1 where the file is silent."""
+    first = f.count("first_k_dense_replace", missing=1)
+    names = tuple("moe" if i >= first else "dense" for i in range(layers))
+    f.skip("intermediate_size", "moe_intermediate_size", "n_routed_experts", "n_shared_experts")
+    f.skip("num_experts_per_tok")
+    modules_key = f.first(("num_nextn_predict_layers", "num_mtp_layers"))
+    if modules := f.count(modules_key) if modules_key else 0:
+        f.note(f"{modules} multi-token-prediction layer{'s'[: modules > 1]} not counted")
+
+    def build(kind: str) -> tuple[Ffn, Weights]:
+        if kind == "dense":
+            width = f.size("intermediate_size")
+            return Ffn(width, gated=True), gated_ffn(hidden, width)
+        ffn = read_mixture_part(f)
+        return ffn, mixture(hidden, ffn)
+
+    return names, build
+
+
 # A family's style and its feed-forward part.
 FAMILIES: Mapping[str, tuple[Style, FeedForwardReader]] = {
     "mixtral": (
@@ -75,6 +98,10 @@ FAMILIES: Mapping[str, tuple[Style, FeedForwardReader]] = {
         ),
         every_layer("num_local_experts", "num_experts_per_tok", "experts_per_token", bias=True),
     ),
+    "glm4_moe": (
+        Style(kv_required=True, o_bias=False),
+        glm4_moe,
+    ),  # norms of q and k where `use_qk_norm` says
 }
 
 
@@ -83,4 +110,6 @@ def read_mixture(f: Fields, name: str) -> ModelSpec:
         # its class sizes the q and k norms by hidden / heads, whatever head_dim says
         f.only("head_dim", f.size("hidden_size") // f.size("num_attention_heads"), None)
     style, feed_forward = FAMILIES[f.model_type]
+    if f.model_type == "glm4_moe" and f.flag("use_qk_norm", False):
+        style = replace(style, qk_norm="head")
     return read_decoder(f, name, style, feed_forward)
