@@ -1,6 +1,7 @@
 """Shapes as models: gated feed-forward, a norm of every query and key head, no biases, one token table.
 
-That is `qwen3` where a shape is dense and `qwen3_moe` where it has experts, so winners load back from a config.json.
+That is `qwen3` where a shape is dense, `qwen3_moe` where it has experts and `glm4_moe` where shared ones stand beside
+them, so winners load back from a config.json (`search.output.config`).
 Columns of shapes become one stack: a kind for dense rows, one for rows with experts and one for rows with shared ones
 too, each with 0 layers in rows of another kind.
 """
@@ -41,6 +42,13 @@ class Counts:
     end_params: Floats
 
 
+FAMILY = {
+    "dense": "qwen3",
+    "moe": "qwen3_moe",
+    "moe_shared": "glm4_moe",
+}  # who publishes such a kind of layer
+
+
 def stack_of(shapes: Shapes, ends: Ends) -> Stack:
     """All rows as one stack of columns [R]."""
     dense = shapes.experts == 1
@@ -69,11 +77,11 @@ def model_of(shapes: Shapes, row: int, ends: Ends, name: str = "searched") -> Mo
     check_type("row", row, int, "the number of a shape")
     one = shapes[np.array([row])]
     number = {f: int(getattr(one, f)[0]) for f in ("layers", "width", "experts", "shared")}
-    kind = _kind(_Scalar(one), _kind_name(number["experts"], number["shared"]))
+    kind = _kind(_Scalar(one), kind_name(number["experts"], number["shared"]))
     width = number["width"]
     return ModelSpec(
         name=name,
-        model_type="qwen3" if number["experts"] == 1 else "qwen3_moe",
+        model_type=FAMILY[kind.name],
         hidden=width,
         vocab=ends.vocab,
         kinds=(kind,),
@@ -92,7 +100,8 @@ class _Scalar:
             setattr(self, name, int(getattr(one, name)[0]))
 
 
-def _kind_name(experts: int, shared: int) -> str:
+def kind_name(experts: int, shared: int) -> str:
+    """Of the layers of a shape."""
     return "dense" if experts == 1 else "moe_shared" if shared else "moe"
 
 
