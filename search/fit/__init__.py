@@ -1,0 +1,1 @@
+"""Fitting a loss law to a user's own runs."""
