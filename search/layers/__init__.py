@@ -1,0 +1,1 @@
+"""Per-layer choices: which variant of attention and feed-forward each layer of a model takes."""
