@@ -1,9 +1,33 @@
-"""`meshwright search`: comes to the command line by the entry-point group `meshwright.commands`."""
+"""`meshwright search`: comes to the command line by the entry-point group `meshwright.commands`.
+
+One device and a request is the mode of this module. Other packages bring further modes: each has `add_options`,
+`wanted` and `answer`, and says by `wanted` that the question is its own.
+"""
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from meshwright.hardware.errors import InputError
 from meshwright.optimizer import arguments
+
+if TYPE_CHECKING:
+    from meshwright.costmodel.working import Working
+    from meshwright.search.asked import Budget, Searched
+    from meshwright.search.board import Board
+
+_FILES = ("plot", "csv", "parquet", "config")
+
+
+class Mode(NamedTuple):
+    """A kind of question: the module that answers it, and the option that asks for it."""
+
+    module: str
+    option: str
+
+
+MODES: tuple[Mode, ...] = (Mode("meshwright.search.machine.command", "--device-space"),)
 
 
 def add(subparsers: Any) -> None:
@@ -11,23 +35,39 @@ def add(subparsers: Any) -> None:
     parser = arguments.command(
         subparsers, "search", run, "best model shapes for a device: loss against latency"
     )
+    _question(parser)
+    _limits(parser)
+    _pricing(parser)
+    files = parser.add_argument_group("files")
+    files.add_argument("--plot", metavar="FILE", help="draw the front (.svg or .png)")
+    files.add_argument("--csv", metavar="FILE", help="all shapes that were priced")
+    files.add_argument("--parquet", metavar="FILE", help="the same, typed")
+    files.add_argument(
+        "--config", metavar="DIR", help="a folder with config.json for each best shape and the front"
+    )
+    for mode in MODES:
+        import_module(mode.module).add_options(parser)
+    arguments.as_json(parser)
+
+
+def _question(parser: argparse.ArgumentParser) -> None:
     add_option = parser.add_argument
     add_option(
-        "--cluster", required=True, metavar="TEXT", help="a single device, such as jetson-agx-orin-64gb"
+        "--cluster", metavar="TEXT", help="a device, such as jetson-agx-orin-64gb, or several with commas"
     )
-    add_option("--prompt", type=arguments.count("--prompt"), required=True, metavar="N", help="tokens in")
-    add_option("--output", type=arguments.count("--output"), required=True, metavar="N", help="tokens out")
+    add_option("--prompt", type=arguments.count("--prompt"), metavar="N", help="tokens in")
+    add_option("--output", type=arguments.count("--output"), metavar="N", help="tokens out")
+    add_option("--batch", metavar="N", help="sequences at once (1)")
     add_option("--weights", default="bf16", metavar="DTYPE", help="of stored weights (bf16)")
     add_option("--kv", default="bf16", metavar="DTYPE", help="of the cache (bf16)")
-    add_option("--compute", default="fp16", metavar="DTYPE", help="whose peak prefill runs at (fp16)")
-    add_option("--law", default="plas-10b", metavar="NAME", help="a loss law, or a YAML file (plas-10b)")
-    add_option("--grid", default="plas", metavar="NAME", help="a grid of shapes, or a YAML file (plas)")
+    add_option("--head", metavar="DTYPE", help="of the token table and the head (as the weights)")
     add_option(
-        "--latency",
-        default="plas",
-        choices=("plas",),
-        help="the paper's aggregated forms; the full model comes later",
+        "--compute", metavar="DTYPE", help="of the products (fp16, or bf16 where the device lists no fp16)"
     )
+
+
+def _limits(parser: argparse.ArgumentParser) -> None:
+    add_option = parser.add_argument
     for name, text in (("ttft", "of prefill"), ("tpot", "of a decoded token"), ("total", "of both phases")):
         read = arguments.units(
             f"--{name}", lambda parsers, text: parsers.parse_seconds(text), keep_text=False
@@ -35,37 +75,151 @@ def add(subparsers: Any) -> None:
         add_option(f"--{name}", type=read, metavar="TIME", help=f"longest time {text}, such as 100ms")
     size = arguments.units("--memory", lambda parsers, text: parsers.parse_bytes(text), keep_text=False)
     add_option("--memory", type=size, metavar="SIZE", help="instead of the device's, such as 8GiB")
-    arguments.as_json(parser)
+    add_option("--against", default="total", choices=("total", "ttft", "tpot", "memory"),
+               help="what the front trades loss for (total)")  # fmt: skip
+    add_option(
+        "--budgets", metavar="LIST", help="best shape at each of these limits on --against: 50ms,100ms,200ms"
+    )
+
+
+def _pricing(parser: argparse.ArgumentParser) -> None:
+    add_option = parser.add_argument
+    add_option("--law", default="plas-10b", metavar="NAME", help="a loss law, or a YAML file (plas-10b)")
+    add_option(
+        "--laws", metavar="LIST", help="laws to hold the choice against, such as gemstones-wdpt,besiroglu"
+    )
+    add_option(
+        "--tokens", type=arguments.count("--tokens"), metavar="N", help="of training, for laws that read them"
+    )
+    add_option("--grid", default="plas", metavar="NAME", help="a grid of shapes, or a YAML file (plas)")
+    add_option("--latency", default="full", choices=("full", "plas"),
+               help="the cost model, operator by operator, or the paper's aggregated forms (full)")  # fmt: skip
+    add_option("--efficiency", metavar="NAME", help="rates: ideal, mfu=0.4 or a YAML file (ideal)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from meshwright.optimizer.asks.answer import give
+
+    return give(args, _answer_of(args)(args))
+
+
+def _answer_of(args: argparse.Namespace) -> "Callable[[argparse.Namespace], Working]":
+    """The one mode that is asked for."""
+    modules = [(mode, import_module(mode.module)) for mode in MODES]
+    wanted = [(mode, module) for mode, module in modules if module.wanted(args)]
+    if not wanted:
+        return one_device
+    if len(wanted) > 1:
+        asked = " and ".join(mode.option for mode, _ in wanted)
+        raise InputError(f"{asked} ask different questions; ask one at a time")
+    for name in _FILES:
+        if getattr(args, name) is not None:
+            raise InputError(
+                f"--{name} is written of a search on one device; leave it out with {wanted[0][0].option}"
+            )
+    answer: Callable[[argparse.Namespace], Working] = wanted[0][1].answer
+    return answer
+
+
+def one_device(args: argparse.Namespace) -> "Working":
+    """The front of one device and the best shape under each budget; files as asked."""
+    from meshwright.search.answer import answer
+    from meshwright.search.asked import search_shapes
+    from meshwright.search.board import board_of
+
+    _need(args, "cluster", "prompt", "output")
+    _check_files(args)
+    board = board_of(
+        args.cluster,
+        compute=args.compute,
+        weights=args.weights,
+        efficiency="ideal" if args.efficiency is None else args.efficiency,
+        memory_bytes=args.memory,
+    )
+    done = search_shapes(
+        args.law, args.grid, board.device, request_of(args), *_budgets(args),
+        latency=args.latency, against=args.against, tokens=args.tokens,
+    )  # fmt: skip
+    working = answer(done, board)
+    _write(args, done, board)
+    return working
+
+
+def request_of(args: argparse.Namespace) -> Any:
+    """The request that the options describe."""
     from meshwright.costmodel.inference.request import Request
-    from meshwright.costmodel.inference.seconds import Device
     from meshwright.costmodel.roofline.operands import parse_dtype
     from meshwright.hardware.chip import ELEMENT_BYTES
-    from meshwright.hardware.cluster import parse_cluster
-    from meshwright.hardware.errors import InputError
-    from meshwright.optimizer.asks.answer import give
-    from meshwright.search.asked import Budget, search
-    from meshwright.search.grid import load_grid
-    from meshwright.search.law import load_law
+    from meshwright.hardware.units import parse_count
 
-    cluster = parse_cluster(args.cluster)
-    if cluster.devices != 1:
-        raise InputError(
-            f"{cluster.name} has {cluster.devices} devices, a shape is searched for one; name a single device"
-        )
-    chip = cluster.chip
-    memory = float(chip.memory_bytes if args.memory is None else args.memory)
-    device = Device.of(chip, parse_dtype(args.compute)).holding(memory)
-    sizes = (ELEMENT_BYTES[parse_dtype(args.weights)], ELEMENT_BYTES[parse_dtype(args.kv)])
-    asked = Request(1, args.prompt, args.output, *sizes)
-    limits = {
-        f"{name}_s": getattr(args, name)
-        for name in ("ttft", "tpot", "total")
-        if getattr(args, name) is not None
-    }
-    return give(
-        args,
-        search(load_law(args.law), load_grid(args.grid), device, asked, Budget(**limits), where=cluster.name),
+    weights, kv, head = (
+        None if name is None else ELEMENT_BYTES[parse_dtype(name)]
+        for name in (args.weights, args.kv, args.head)
     )
+    assert weights is not None and kv is not None
+    batch = (
+        1
+        if args.batch is None
+        else arguments.units("--batch", lambda _, text: parse_count(text), False)(args.batch)
+    )
+    return Request(batch, args.prompt, args.output, weights, kv, head)
+
+
+def _budgets(args: argparse.Namespace) -> "list[Budget]":
+    from meshwright.hardware.units import parse_bytes, parse_seconds
+    from meshwright.search.asked import Budget
+
+    limits = {f"{name}_s": getattr(args, name) for name in ("ttft", "tpot", "total")}
+    given = {name: value for name, value in limits.items() if value is not None}
+    if args.budgets is None:
+        return [Budget(**given)] if given else []
+    field = "memory_bytes" if args.against == "memory" else f"{args.against}_s"
+    if field in given:
+        raise InputError(f"--budgets and --{args.against} both limit {args.against}; give one of them")
+    parse = parse_bytes if args.against == "memory" else parse_seconds
+    read = arguments.units("--budgets", lambda _, text: parse(text), keep_text=False)
+    return [Budget(**given | {field: float(read(part.strip()))}) for part in args.budgets.split(",")]
+
+
+def _need(args: argparse.Namespace, *names: str) -> None:
+    missing = [f"--{name}" for name in names if getattr(args, name) is None]
+    if missing:
+        raise InputError(f"give {', '.join(missing)}; see meshwright search --help")
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Before a search, so that no answer is lost."""
+    from meshwright.optimizer.files import check_output
+    from meshwright.optimizer.report.plot import plot_path
+    from meshwright.search.output.config import check_folder
+    from meshwright.search.output.table import check_parquet
+
+    if args.plot is not None:
+        plot_path(args.plot)
+    if args.parquet is not None:
+        check_parquet()
+    for name in (args.plot, args.csv, args.parquet):
+        if name is not None:
+            check_output(name)
+    if args.config is not None:
+        check_folder(args.config)
+
+
+def _write(args: argparse.Namespace, done: "Searched", board: "Board") -> None:
+    from pathlib import Path
+
+    from meshwright.search.output.config import write_configs
+    from meshwright.search.output.table import columns_of, write_csv, write_parquet
+
+    if args.csv is not None:
+        write_csv(args.csv, columns_of(done))
+    if args.parquet is not None:
+        write_parquet(args.parquet, columns_of(done))
+    if args.config is not None:
+        rows = list(dict.fromkeys([i for i in done.best if i is not None] + done.on_front.tolist()))
+        note = f"meshwright search on {board.name} by {done.priced.law.name}"
+        write_configs(args.config, done.shapes, rows, done.grid.ends, args.prompt + args.output, note)
+    if args.plot is not None:
+        from meshwright.search.output.plot import draw_front
+
+        draw_front(Path(args.plot), done, board.name)

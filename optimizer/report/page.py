@@ -22,6 +22,7 @@ from meshwright.hardware.errors import InputError
 WIDTH = 110
 _NARROWEST = 60
 _INDENT = (0, 0, 0, 2)
+_MOST_COLUMNS = 12  # of a table that stands two blanks apart
 
 Block = RenderableType
 Cells = Sequence[str]
@@ -62,7 +63,8 @@ def table(rows: Iterable[Cells], align: str, header: Cells = (), bold: Sequence[
 
     `bold` names rows by number.
     """
-    made = Table(box=None, show_header=bool(header), padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    gap = 2 if len(align) <= _MOST_COLUMNS else 1
+    made = Table(box=None, show_header=bool(header), padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
     for index, side in enumerate(align):
         name = Text(header[index]) if header else ""
         made.add_column(

@@ -1,0 +1,114 @@
+"""A single device as a search sees it: by name, at the rates of an efficiency file, with what was assumed."""
+
+from dataclasses import dataclass
+
+from meshwright.costmodel.doors import ClusterSource, check_positive, cluster_of
+from meshwright.costmodel.inference.seconds import Device
+from meshwright.costmodel.roofline.operands import parse_dtype
+from meshwright.costmodel.working import Step
+from meshwright.hardware.calibration import load_efficiency
+from meshwright.hardware.chip import ELEMENT_BYTES, Chip
+from meshwright.hardware.errors import InputError, MissingFigureError, check_type
+
+_HALF = ("fp16", "bf16")  # what products run in where nobody says; both are 16 bits wide
+
+
+@dataclass(frozen=True)
+class Board:
+    """A device and where its rates come from.
+
+    Attributes:
+        compute: dtype of the products. weights: dtype of the stored weights. efficiency: name of the rates.
+        notes: sentences on what was assumed.
+    """
+
+    name: str
+    chip: Chip
+    device: Device
+    compute: str
+    weights: str
+    efficiency: str
+    notes: tuple[str, ...]
+
+    def given(self) -> dict[str, Step]:
+        """Rates and memory as an answer states them."""
+        chip, decode, prefill = self.chip, self.device.decode, self.device.prefill
+        peak, bandwidth = chip.peak[self.compute], chip.memory.bandwidth  # type: ignore[index]
+        held = "" if self.device.memory_bytes == chip.memory_bytes else "as given"
+        return {
+            "C": Step(prefill.flop_per_s, "FLOP/s", "", f"{self.compute} products; {peak.source}"),
+            "W": Step(decode.bytes_per_s, "B/s", "", bandwidth.source),
+            "memory": Step(self.device.memory_bytes, "B", "", held or chip.memory.capacity.source),
+            "rates": Step(self.efficiency),
+        }
+
+
+def board_of(
+    cluster: ClusterSource,
+    *,
+    compute: str | None = None,
+    weights: str = "bf16",
+    efficiency: str = "ideal",
+    memory_bytes: float | None = None,
+) -> Board:
+    """The one device of that name, such as 'jetson-agx-orin-64gb', with memory as given or its own.
+
+    compute: dtype whose peak products run at; fp16 where None and the device has it, else bf16. Weights of fewer bits
+    are then widened as they are read.
+
+    Errors: ClusterError, UnknownNameError; InputError for more than one device or weights wider than the products;
+    MissingFigureError where no source lists the peak.
+    """
+    check_type("efficiency", efficiency, str, "a name such as 'ideal', or the path of a YAML file")
+    check_positive(memory_bytes=memory_bytes)
+    found = cluster_of(cluster)
+    if found.devices != 1:
+        raise InputError(
+            f"{found.name} has {found.devices} devices, a shape is searched for one; name a single device, or give "
+            "--train-tokens or --serve"
+        )
+    chip, stored = found.chip, parse_dtype(weights)
+    dtype = _products(chip) if compute is None else parse_dtype(compute)
+    chip.peak_flop_per_s(dtype)  # a peak that no source lists is refused
+    if ELEMENT_BYTES[stored] > ELEMENT_BYTES[dtype]:
+        raise InputError(
+            f"products in {dtype} cannot take weights of {stored}, which are wider; store them in {dtype} or narrower, "
+            f"or compute in {stored}"
+        )
+    shares = load_efficiency(efficiency, chip)
+    device = Device.of(chip, dtype, shares)
+    if memory_bytes is not None:
+        device = device.holding(float(memory_bytes))
+    notes = [_rates_note(shares.name), *shares.notes, _width_note(stored, dtype)]
+    if memory_bytes is None and chip.memory_warning:
+        notes.append(chip.memory_warning)
+    return Board(found.name, chip, device, dtype, stored, shares.name, tuple(filter(None, notes)))
+
+
+def _products(chip: Chip) -> str:
+    for dtype in _HALF:
+        if dtype in chip.peak:
+            return dtype
+    listed = (
+        f"it has {', '.join(chip.peak)}: name one with --compute" if chip.peak else "only its memory is known"
+    )
+    raise MissingFigureError(f"no source lists an fp16 or bf16 peak for {chip.name}; {listed}")
+
+
+def _width_note(stored: str, dtype: str) -> str:
+    if ELEMENT_BYTES[stored] == ELEMENT_BYTES[dtype]:
+        return ""
+    return (
+        f"weights of {stored} are widened as they are read and multiplied in {dtype} (weight-only); "
+        f"--compute {stored} has products in {stored} where the device lists such a peak"
+    )
+
+
+def _rates_note(name: str) -> str:
+    """How far the rates are known to miss."""
+    if name == "ideal":
+        return (
+            "ideal rates: every peak is reached, so times are floors; published runs on such boards decode at 0.31 (a "
+            "mixture) to 0.87 of the bandwidth"
+        )
+    return ""
