@@ -11,9 +11,10 @@ from meshwright.search.law import Law
 from meshwright.search.machine.cheapest import Choice, Chosen, cheapest, price_front
 from meshwright.search.machine.space import DeviceSpace
 from meshwright.search.price import Latency
+from meshwright.search.shape import Shapes
 
 _ROWS = 12  # of a front on the page
-_TIMES = (("ttft_s", "prefill", "prefill_s"), ("tpot_s", "token", "token_s"), ("total_s", "total", "total_s"))
+_TIMES = {"prefill": "prefill_s", "token": "token_s", "total": "total_s"}
 
 
 def device_answer(
@@ -50,9 +51,13 @@ def device_answer(
         "weight_bytes": Step(request.weight_bytes, "B"),
         "kv_bytes": Step(request.kv_bytes, "B"),
     }
-    given |= {name: Step(limit, "s") for name, limit in vars(budget).items() if np.isfinite(limit)}
+    given |= {
+        name: Step(limit, "B" if name == "memory_bytes" else "s")
+        for name, limit in vars(budget).items()
+        if np.isfinite(limit)
+    }
     picked = np.unique(np.linspace(0, len(done.choices) - 1, min(_ROWS, len(done.choices))).astype(np.int64))
-    table = tuple(_row(done, done.choices[i]) for i in picked)
+    table = tuple(_row(done, done.choices[i], grid) for i in picked)
     return Working(question, given, steps | _counts(done), binds, _notes(space, done), table)
 
 
@@ -63,7 +68,7 @@ def _device(one: Choice, space: DeviceSpace) -> dict[str, Step]:
         "bandwidth": Step(one.bytes_per_s, "B/s"),
         "memory": Step(one.memory_bytes, "B"),
         "loss": Step(one.loss),
-        **{name: Step(float(getattr(one.costs, column)[0]), "s") for _, name, column in _TIMES},
+        **{name: Step(float(getattr(one.costs, column)[0]), "s") for name, column in _TIMES.items()},
         "memory_needed": Step(float(one.costs.memory_bytes[0]), "B"),
     }
 
@@ -82,29 +87,29 @@ def _counts(done: Chosen) -> dict[str, Step]:
     }
 
 
-def _row(done: Chosen, one: Choice) -> dict[str, Value]:
-    s, i = done.shapes, one.row
+def _row(done: Chosen, one: Choice, grid: Grid) -> dict[str, Value]:
     return {
         "price": round(one.price, 2),
         "compute": human_rate(one.flop_per_s, "FLOP/s"),
         "bandwidth": human_rate(one.bytes_per_s),
         "memory": human_rate(one.memory_bytes, "B"),
         "loss": round(one.loss, 4),
-        "layers": int(s.layers[i]),
-        "width": int(s.width[i]),
-        "experts": int(s.experts[i]),
-        "top_k": int(s.top_k[i]),
-        "ffn_ratio": float(s.ffn_ratio[i]),
-        "kv_heads": int(s.kv_heads[i]),
+        **shape_cells(done.shapes, one.row, grid),
         "in_box": one.in_box,
     }
 
 
+def shape_cells(shapes: Shapes, row: int, grid: Grid) -> dict[str, Value]:
+    """A shape in the table of an answer; head size and shared experts where the grid has several."""
+    varied = tuple(name for name in ("head_dim", "shared") if len(getattr(grid, name)) > 1)
+    counts = ("layers", "width", "kv_heads", "experts", "top_k", *varied)
+    cells: dict[str, Value] = {name: int(getattr(shapes, name)[row]) for name in counts}
+    return cells | {"ffn_ratio": float(shapes.ffn_ratio[row])}
+
+
 def _binding(one: Choice, budget: Budget) -> str:
     """Which limit the shape comes closest to on its device."""
-    shares = {
-        name: float(getattr(one.costs, column)[0]) / getattr(budget, limit) for limit, name, column in _TIMES
-    }
+    shares = {name: float(column[0]) / limit for name, (column, limit) in budget.limits(one.costs).items()}
     shares["memory of the device"] = float(one.costs.memory_bytes[0]) / one.memory_bytes
     name = max(shares, key=lambda k: shares[k])
     return f"{name}: the shape takes {shares[name]:.1%} of it; nothing cheaper of the space reaches the loss in time"

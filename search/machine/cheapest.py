@@ -24,13 +24,13 @@ from meshwright.search.asked import Budget
 from meshwright.search.front import front
 from meshwright.search.grid import Grid, list_shapes
 from meshwright.search.law import Law, Priced
-from meshwright.search.machine.pairs import Pairs
+from meshwright.search.machine.pairs import Pairs, kept
 from meshwright.search.machine.space import DeviceSpace, Points, points_of
 from meshwright.search.machine.staircase import Stairs
 from meshwright.search.price import Costs, Latency, Pricer
 from meshwright.search.shape import Floats, Ints, Shapes
 
-LOSS, MEMORY, TIME, PRICE = "loss", "memory", "time", "price_bound"  # what removes a shape
+LOSS, MEMORY, BUDGET, PRICE = "loss", "memory", "budget", "price_bound"  # what removes a shape
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 _FIRST, _MOST = 32, 1 << 14  # shapes looked at together: few until there is a price to beat
 
@@ -227,7 +227,7 @@ class _Search:
             device = self.pairs.space.device(flop_per_s, bytes_per_s, memory)
             pricer = Pricer(self.pairs.ends, device, self.pairs.request, self.pairs.latency)
             costs = pricer.costs(self.pairs.shapes[np.array([row])])
-            if not self.pairs.kept(costs).all() or costs.memory_bytes[0] > memory:
+            if not kept(self.pairs.budget, costs).all() or costs.memory_bytes[0] > memory:
                 raise ModelDriftError(
                     f"shape {row} does not keep the limits on the device found for it; report this"
                 )
@@ -261,13 +261,13 @@ class _Search:
                 "add larger ones, or store weights in fewer bytes"
             )
         strain = self.stairs.least_strain(level)
-        in_time = rows[strain <= 1]
+        within = rows[strain <= 1]
         instead = (
-            f"the least loss in time is {self.loss[in_time].min():.4f}" if len(in_time) and loss is not None
-            else "no shape of the grid keeps the times"
+            f"the least loss within it is {self.loss[within].min():.4f}" if len(within) and loss is not None
+            else "no shape of the grid keeps it"
         )  # fmt: skip
         return (
-            f"the fastest shape of {of} that fits takes {told(float(strain[wanted].min()))} times what the times allow; {instead}; "
+            f"the fastest shape of {of} that fits takes {told(float(strain[wanted].min()))} times what the budget allows; {instead}; "
             "allow more, or add levels of compute and bandwidth"
         )
 
@@ -280,14 +280,14 @@ class _Search:
         return np.searchsorted(self.pairs.points.values[2], costs.memory_bytes)
 
     def _fitting(self, rows: Ints) -> tuple[Ints, Ints, Floats]:
-        """Shapes that some memory holds and that are in time at the best of both rates, levels, and how tightly."""
+        """Shapes that some memory holds and that keep the budget at the best of both rates; levels, and how tightly."""
         costs = self._at_best(rows)
         level, strain = self._level(costs), self.pairs.strain(costs)
         fits = level < self.pairs.points.shape[2]
         self.funnel.remove(MEMORY, int((~fits).sum()))
-        fast = self.pairs.kept(costs)
-        self.funnel.remove(TIME, int((fits & ~fast).sum()))
-        keep = fits & fast
+        keeps = kept(self.pairs.budget, costs)
+        self.funnel.remove(BUDGET, int((fits & ~keeps).sum()))
+        keep = fits & keeps
         return rows[keep], level[keep], strain[keep]
 
     def _least_ranks(self, rows: Ints, level: Ints, below: Ints) -> Ints:

@@ -18,7 +18,13 @@ from meshwright.search.price import Costs, Latency, Pricer
 from meshwright.search.shape import Floats, Ints, Shapes
 
 _CHUNK = 1 << 16  # pairs in one call, about 50 MB of columns
-LIMITS = ("ttft", "tpot", "total")
+
+
+def kept(budget: Budget, costs: Costs) -> NDArray[np.bool_]:
+    """Whether every limit of a budget is kept, by row."""
+    return np.asarray(
+        np.logical_and.reduce([column <= limit for column, limit in budget.limits(costs).values()])
+    )
 
 
 @dataclass
@@ -51,18 +57,14 @@ class Pairs:
         return Costs(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def keep(self, rows: Ints, compute: Ints, bandwidth: Ints) -> NDArray[np.bool_]:
-        """Whether each pair keeps all limits on time."""
-        return self.kept(self.costs(rows, compute, bandwidth))
-
-    def kept(self, costs: Costs) -> NDArray[np.bool_]:
-        b = self.budget
-        return (costs.prefill_s <= b.ttft_s) & (costs.token_s <= b.tpot_s) & (costs.total_s <= b.total_s)
+        """Whether each pair keeps the budget."""
+        return kept(self.budget, self.costs(rows, compute, bandwidth))
 
     def strain(self, costs: Costs) -> Floats:
-        """Largest share of a limit on time that each pair takes; 0 where there is none."""
-        b = self.budget
-        shares = (costs.prefill_s / b.ttft_s, costs.token_s / b.tpot_s, costs.total_s / b.total_s)
-        return np.asarray(np.maximum.reduce(shares))
+        """Largest share of a limit that each pair takes; 0 where there is none."""
+        return np.asarray(
+            np.maximum.reduce([column / limit for column, limit in self.budget.limits(costs).values()])
+        )
 
     def _some(self, rows: Ints, compute: Ints, bandwidth: Ints) -> Costs:
         self.priced += len(rows)
