@@ -1,30 +1,70 @@
 """Grids of shapes: axes and legality rules in a YAML file, listed as columns with a funnel.
 
-A file names its rules; a row that breaks several is counted at the first in the file's order.
+A file names its rules; a row that breaks several is counted at the first in the file's order. Every rule reads one
+side of a layer beside the width, attention or feed-forward, so a product of any size is known by its sides
+(`sides_of`); only a small one is listed.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from meshwright.hardware.errors import InputError, UnknownNameError
 from meshwright.hardware.figures import Strict, load_yaml
 from meshwright.search.architecture import Ends
-from meshwright.search.shape import Shapes
+from meshwright.search.shape import Ints, Shapes
 
 _DATA = Path(__file__).parent / "data" / "grids"
 _MOST_ROWS = 20_000_000  # about 2 GB of columns
+_MOST_VALUES = 100_000  # of an axis
 
 Mask = NDArray[np.bool_]
 Rule = Callable[[Shapes], Mask]
 Size = Annotated[int, Field(ge=1, le=10**7, strict=True)]
-Ratio = Annotated[float, Field(gt=0, lt=1e3)]
+Ratio = Annotated[float, Field(gt=0, lt=1e3, allow_inf_nan=False)]
+
+
+class Span(Strict):
+    """An axis by its ends: from, from + step, ... up to `to`, which counts where a step meets it."""
+
+    first: int | float = Field(alias="from", gt=-1, le=10**7, allow_inf_nan=False)
+    last: int | float = Field(alias="to", le=10**7, allow_inf_nan=False)
+    step: int | float = Field(1, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.last < self.first:
+            raise ValueError(f"to {self.last:g} is below from {self.first:g}")
+        if self.count > _MOST_VALUES:
+            raise ValueError(
+                f"{self.count:,} values, more than the {_MOST_VALUES:,} of an axis; take a larger step"
+            )
+        return self
+
+    @property
+    def count(self) -> int:
+        return math.floor((self.last - self.first) / self.step * (1 + 1e-12) + 1e-9) + 1
+
+    def values(self) -> tuple[int | float, ...]:
+        """Decimal steps stay decimal: 0.1 + 2 * 0.1 is 0.3."""
+        return tuple(v if isinstance(v, int) else round(v, 12) for v in self._steps())
+
+    def _steps(self) -> list[int | float]:
+        return [self.first + i * self.step for i in range(self.count)]
+
+
+def _spelled(axis: Any) -> Any:
+    """The values of a span; anything else as it is."""
+    return Span.model_validate(axis).values() if isinstance(axis, Mapping) else axis
+
+
+Spelled = BeforeValidator(_spelled)
 
 
 def _heads_fill_width(s: Shapes) -> Mask:
@@ -62,6 +102,15 @@ def _whole_expert_width(s: Shapes) -> Mask:
     return np.asarray((np.abs(channels - np.rint(channels)) < 1e-6) & (channels >= 0.5), dtype=np.bool_)
 
 
+# Which side of a layer a rule reads beside the width; none reads both, or the layers.
+SIDE_OF: Mapping[str, Literal["attention", "ffn"]] = {
+    "heads_fill_width": "attention",
+    "kv_heads_divide_heads": "attention",
+    "top_k_within_experts": "ffn",
+    "whole_expert_width": "ffn",
+    "shared_beside_experts": "ffn",
+    "distinct": "attention",
+}
 RULES: Mapping[str, Rule] = {
     "heads_fill_width": _heads_fill_width,
     "kv_heads_divide_heads": _kv_heads_divide_heads,
@@ -79,6 +128,7 @@ class Grid(Strict):
     """Axes of a search and the rules that a shape must obey.
 
     Attributes:
+        layers, width, head_dim, kv_heads, shared, ffn_ratio: values, or {from, to, step}.
         kv_heads: numbers, or 'heads' for as many as there are heads.
         experts: pairs [experts, chosen per token]; [1, 1] is dense.
         shared: experts that every token meets beside the chosen ones.
@@ -88,13 +138,14 @@ class Grid(Strict):
 
     source: str
     note: str = ""
-    layers: tuple[Size, ...] = Field(min_length=1)
-    width: tuple[Size, ...] = Field(min_length=1)
-    head_dim: tuple[Size, ...] = Field(min_length=1)
-    kv_heads: tuple[Size | Literal["heads"], ...] = Field(min_length=1)
-    ffn_ratio: tuple[Ratio, ...] = Field(min_length=1)
+    layers: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
+    width: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
+    head_dim: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
+    kv_heads: Annotated[tuple[Size | Literal["heads"], ...], Spelled, Field(min_length=1)]
+    ffn_ratio: Annotated[tuple[Ratio, ...], Spelled, Field(min_length=1)]
     experts: tuple[tuple[Size, Size], ...] = Field(min_length=1)
-    shared: tuple[Annotated[int, Field(ge=0, le=10**4, strict=True)], ...] = Field((0,), min_length=1)
+    shared: Annotated[tuple[Annotated[int, Field(ge=0, le=10**4, strict=True)], ...], Spelled,
+                      Field(min_length=1)] = (0,)  # fmt: skip
     vocab: Size
     tied: bool
     rules: tuple[str, ...]
@@ -165,16 +216,104 @@ def list_shapes(grid: Grid, limits: Mapping[str, Rule] | None = None) -> Listing
     return Listing(shapes, grid.size, removed)
 
 
-def _product(grid: Grid) -> Shapes:
-    """Every combination; the last axis varies fastest. 'heads' is width // head_dim, at least 1."""
-    kv_axis = [0 if kv == "heads" else kv for kv in grid.kv_heads]
-    pairs = range(len(grid.experts))
-    axes = (grid.layers, grid.width, grid.head_dim, kv_axis, pairs, grid.shared, grid.ffn_ratio)
-    layers, width, head_dim, kv_heads, pair, shared, ratio = (
-        column.ravel() for column in np.meshgrid(*(np.array(axis) for axis in axes), indexing="ij")
+@dataclass(frozen=True)
+class Side:
+    """Legal options of one side of a layer at every width, the other side and the layers held at some value.
+
+    Attributes:
+        shapes: options, width by width in the grid's order of widths.
+        width_at: [O] which width of the grid. place: [O] position among the options of a width in a listing.
+    """
+
+    shapes: Shapes
+    width_at: Ints
+    place: Ints
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def kept(self, mask: Mask) -> "Side":
+        return Side(self.shapes[mask], self.width_at[mask], self.place[mask])
+
+    def per_width(self, widths: int) -> Ints:
+        """Options of every width."""
+        return np.bincount(self.width_at, minlength=widths)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A grid by its sides: a legal shape is a width, a number of layers and an option of each side at that width.
+
+    Attributes:
+        removed: shapes that each rule removed, as `Listing` counts them.
+    """
+
+    attention: Side
+    ffn: Side
+    removed: Mapping[str, int]
+
+    def pairs(self, widths: int) -> int:
+        """Pairs of options, over all widths."""
+        return _pairs(widths, self.attention, self.ffn)
+
+
+def sides_of(grid: Grid) -> Sides:
+    """The sides under the grid's rules, in the order of the file."""
+    sides = {"attention": _attention_side(grid), "ffn": _ffn_side(grid)}
+    removed = {}
+    for name in grid.rules:
+        before, side = _pairs(len(grid.width), **sides), sides[SIDE_OF[name]]
+        sides[SIDE_OF[name]] = side.kept(RULES[name](side.shapes))
+        removed[name] = len(grid.layers) * (before - _pairs(len(grid.width), **sides))
+    return Sides(**sides, removed=removed)
+
+
+def _pairs(widths: int, attention: Side, ffn: Side) -> int:
+    counts = zip(attention.per_width(widths).tolist(), ffn.per_width(widths).tolist(), strict=True)
+    return sum(a * f for a, f in counts)
+
+
+def _attention_side(grid: Grid) -> Side:
+    at, head_dim, kv_heads = _crossed(range(len(grid.width)), grid.head_dim, _kv_axis(grid))
+    width = np.array(grid.width)[at]
+    shapes = _shapes(np.ones_like(width), width, head_dim, kv_heads, np.ones(len(width)), (1, 1), 0)
+    return Side(shapes, at, np.arange(len(at)) % (len(grid.head_dim) * len(grid.kv_heads)))
+
+
+def _ffn_side(grid: Grid) -> Side:
+    at, pair, shared, ratio = _crossed(
+        range(len(grid.width)), range(len(grid.experts)), grid.shared, grid.ffn_ratio
     )
+    width = np.array(grid.width)[at]
+    pairs = np.array(grid.experts, dtype=np.int64)[pair].T
+    shapes = _shapes(np.ones_like(width), width, width, np.ones_like(width), ratio, pairs, shared)
+    return Side(shapes, at, np.arange(len(at)) % (len(grid.experts) * len(grid.shared) * len(grid.ffn_ratio)))
+
+
+def _product(grid: Grid) -> Shapes:
+    """Every combination; the last axis varies fastest."""
+    layers, width, head_dim, kv_heads, pair, shared, ratio = _crossed(
+        grid.layers, grid.width, grid.head_dim, _kv_axis(grid), range(len(grid.experts)), grid.shared,
+        grid.ffn_ratio,
+    )  # fmt: skip
+    pairs = np.array(grid.experts, dtype=np.int64)[pair].T
+    return _shapes(layers, width, head_dim, kv_heads, ratio, pairs, shared)
+
+
+def _crossed(*axes: Any) -> list[NDArray[Any]]:
+    return [c.ravel() for c in np.meshgrid(*(np.array(axis) for axis in axes), indexing="ij")]
+
+
+def _kv_axis(grid: Grid) -> list[int]:
+    return [0 if kv == "heads" else kv for kv in grid.kv_heads]
+
+
+def _shapes(
+    layers: Any, width: Any, head_dim: Any, kv_heads: Any, ratio: Any, pairs: Any, shared: Any
+) -> Shapes:
+    """Columns of sizes; kv_heads 0 stands for as many as heads, which are width // head_dim, at least 1."""
     heads = np.maximum(width // head_dim, 1)
-    experts, top_k = np.array(grid.experts, dtype=np.int64)[pair].T
+    whole = {"experts": pairs[0], "top_k": pairs[1], "shared": shared}
     return Shapes(
         layers=layers,
         width=width,
@@ -182,7 +321,5 @@ def _product(grid: Grid) -> Shapes:
         kv_heads=np.where(kv_heads == 0, heads, kv_heads),
         head_dim=head_dim,
         ffn_ratio=ratio.astype(np.float64),
-        experts=experts,
-        top_k=top_k,
-        shared=shared,
+        **{name: np.broadcast_to(column, width.shape) for name, column in whole.items()},
     )

@@ -1,0 +1,1 @@
+"""Best shapes and fronts over grids too large to list: bound, prune, prove."""
