@@ -1,6 +1,6 @@
 """`fit_law`: a user's runs in, a law with its intervals, its judges and its doubts out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -95,8 +95,10 @@ def fit_law(
     )
     law = _law(name, chosen, values, runs, split, counts)
     predicted = np.broadcast_to(law.loss(columns).loss, runs.loss.shape)
+    by_part = _by_part(split, runs.loss, predicted)
+    law = law.model_copy(update={"notes": tuple(_notes(by_part, identified))})
     return Fit(
-        law, reason, split, identified, _by_part(split, runs.loss, predicted), _by_size(chosen, runs, split, rng),
+        law, reason, split, identified, by_part, _by_size(chosen, runs, split, rng),
         _neighbours(chosen, columns, runs, split), predicted - runs.loss, runs,
         (best.near, best.ended), starts, bootstrap, seed,
     )  # fmt: skip
@@ -185,6 +187,16 @@ def _law(
         coefficients=dict(values),
         box=_box(formula.variables, columns, split.fit),
     )
+
+
+def _notes(by_part: Mapping[str, Scores], identified: Identified) -> Iterator[str]:
+    """What a user of the law file has to know without the fit's answer."""
+    parts = ((part.replace("_", " "), s) for part, s in by_part.items() if np.isfinite(s.r2))
+    yield ", ".join(f"{part} R2 {s.r2:.4f} RMSE {s.rmse:.4f}" for part, s in parts)
+    if identified.unknown:
+        yield f"not identified by the runs, not to be read one by one: {', '.join(identified.unknown)}"
+    for form, names in identified.low_confidence().items():
+        yield f"low confidence: the closed form {form} reads {', '.join(names)}"
 
 
 def _box(reads: tuple[str, ...], columns: Mapping[str, Array], fitted: Array) -> dict[str, Range]:

@@ -78,6 +78,7 @@ def test_noise_loses_the_kv_term_and_the_floor_first_and_the_fit_says_so(
     assert not known & set(fit.identified.unknown)
     assert {"km", "am"} <= set(fit.identified.low_confidence()["gqa*"])
     assert ("gqa*" in fit.identified.low_confidence()) and any("floor" in p for p in fit.identified.pairs())
+    assert fit.law.notes[-1] == "low confidence: the closed form gqa* reads km, am"
     low, high = fit.identified.intervals["al"]
     assert low < 1.63 < high
 
