@@ -53,7 +53,7 @@ def test_a_law_is_fitted_written_loaded_and_searched_with(runs_csv, tmp_path, ca
 
 
 def test_the_page_names_what_is_not_identified(runs_csv, capsys):
-    assert main(["fit-law", runs_csv(0.02), "--bootstrap", "40"]) == 0
+    assert main(["fit-law", runs_csv(0.02), "--bootstrap", "20"]) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "identifiability: these runs do not identify" in page
     assert "low confidence: the closed form gqa* reads km, am" in page

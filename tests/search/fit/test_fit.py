@@ -30,7 +30,7 @@ def test_a_noise_free_plas_law_is_found_in_all_eleven_values(plas_runs):
 @pytest.mark.parametrize("name", ["gemstones-wdpt", "besiroglu", "clark-sbase", "krajewski", "abnar", "zhao"])
 def test_every_shipped_law_is_found_again(name, law_runs):
     law = load_law(name)
-    fit = fit_law(law_runs(name), law.form, bootstrap=0)
+    fit = fit_law(law_runs(name), law.form, bootstrap=0, starts=12)
     assert fit.scores["held_out"].rmse < 1e-6
     assert fit.law.coefficients == pytest.approx(law.coefficients, rel=1e-4)
     assert (fit.law.granularity is None) == (law.granularity is None)
@@ -56,7 +56,7 @@ def test_forms_without_a_shipped_law_are_found(form, values, plas_runs):
 
     at = runs.read().given()
     loss = FORMS[form].joined(FORMS[form].terms(values, at))
-    fit = fit_law(Runs(dict(runs.given) | {"loss": loss}), form, bootstrap=0)
+    fit = fit_law(Runs(dict(runs.given) | {"loss": loss}), form, bootstrap=0, starts=15)
     assert fit.law.coefficients == pytest.approx(values, rel=1e-4)
 
 
@@ -72,7 +72,7 @@ def test_forms_without_a_shipped_law_are_found(form, values, plas_runs):
 def test_noise_loses_the_kv_term_and_the_floor_first_and_the_fit_says_so(
     plas_runs, noise, r2, unknown, known
 ):
-    fit = fit_law(plas_runs(noise), bootstrap=60)
+    fit = fit_law(plas_runs(noise), bootstrap=40)
     assert fit.scores["fit"].r2 > r2 and fit.scores["held_out"].r2 > r2 - 0.01
     assert unknown <= set(fit.identified.unknown)
     assert not known & set(fit.identified.unknown)
@@ -87,7 +87,7 @@ def test_a_law_of_no_use_is_called_so(plas_runs):
     """Losses that depend on nothing: neither law nor neighbours predict them, and no rank is claimed."""
     runs = plas_runs()
     rng = np.random.default_rng(0)
-    fit = fit_law(Runs(dict(runs.given) | {"loss": 3 + 0.1 * rng.random(len(runs))}), bootstrap=0)
+    fit = fit_law(Runs(dict(runs.given) | {"loss": 3 + 0.1 * rng.random(len(runs))}), bootstrap=0, starts=10)
     assert fit.scores["held_out"].r2 < 0.2
 
 
@@ -118,7 +118,7 @@ def test_what_is_held_out_is_not_fitted(law_runs):
 
 
 def test_the_same_runs_make_the_same_bytes(plas_runs):
-    one, other = (law_text(fit_law(plas_runs(0.02), bootstrap=5, seed=3).law) for _ in range(2))
+    one, other = (law_text(fit_law(plas_runs(0.02), bootstrap=5, starts=8, seed=3).law) for _ in range(2))
     assert one == other
 
 
