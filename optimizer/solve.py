@@ -61,6 +61,7 @@ class Search:
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
+    within_s: float = float("inf")  # slower plans are of no use: finding none proves that none is faster
 
     @cached_property
     def refiner(self) -> Refiner:
@@ -89,9 +90,9 @@ class Search:
         """A candidate whose bound passes this cannot enter the list."""
         wanted = self.options.runner_ups + 1
         if len(self.best) < wanted:
-            return float("inf")
+            return self.within_s
         values = sorted(f.value_s for f in self.best.values())
-        return values[wanted - 1]
+        return min(self.within_s, values[wanted - 1])
 
     def run(self, refinements: int | None = None) -> bool:
         """Search to the end, or for so many refinements of each lot of batches; whether the end was reached."""

@@ -1,0 +1,1 @@
+"""Shape and layout in one proof: the best loss that a cluster trains within a deadline."""

@@ -1,0 +1,167 @@
+"""The answer of `trained.train` as a page: the model, its run, what binds, and the proof."""
+
+import numpy as np
+
+from meshwright.costmodel.counting.counts import rule_flops
+from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.limits.run_time import DAY_S
+from meshwright.costmodel.working import Step, Value, Working
+from meshwright.hardware.units import human_count, human_seconds
+from meshwright.optimizer.report.words import size_of
+from meshwright.search.trained.compute_optimal import compute_optimal
+from meshwright.search.trained.find import NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
+from meshwright.search.trained.tokens import Fixed
+from meshwright.search.trained.train import Trained
+
+_DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
+_AXES = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn_ratio", "experts", "top_k", "shared")
+_KEEPS_OUT = {
+    TOO_LARGE: "memory: {shape} would reach a loss of {loss:.4f}, but its state alone passes the memory of all devices",
+    TOO_SLOW: "the deadline: {shape} would reach a loss of {loss:.4f}, but its compute alone takes {least} at least",
+    NO_LAYOUT: "the deadline and the memory: {shape} would reach a loss of {loss:.4f}, but no layout of it fits and is in time",
+}
+
+
+def working(made: Trained) -> Working:
+    """One screen."""
+    given, fixed = made.given, isinstance(made.tokens, Fixed)
+    job = given.training
+    length = f"{human_count(made.tokens.wanted)} tokens" if isinstance(made.tokens, Fixed) else "free tokens"
+    asked = {
+        "cluster": Step(given.cluster.name, "", note=given.cluster.fabric_note),
+        "devices": Step(given.cluster.devices),
+        "deadline": Step(made.deadline_s / DAY_S, "days"),
+        "tokens": Step(job.total_tokens or "free", "tokens" if fixed else ""),
+        "batch": Step(job.global_batch_tokens, "tokens"),
+        "seq_len": Step(job.seq_len, "tokens"),
+        "law": Step(made.law.name, "", note=made.law.source),
+        "efficiency": Step(given.efficiency.name, "", note=given.efficiency.provenance),
+    }
+    table = tuple(_row(made, i) for i in range(len(made.outcome.ranked)))
+    return Working(
+        f"best model by {made.law.name} that {given.cluster.name} trains on {length} in {human_seconds(made.deadline_s)}",
+        asked,
+        _answer(made) | _by_law(made) | _proof(made),
+        _binds(made),
+        (*made.priced.warnings, *made.plan.warnings),
+        table if len(table) > 1 else (),
+    )
+
+
+def _answer(made: Trained) -> dict[str, Step]:
+    best, priced = made.best, made.plan.estimate
+    tokens, params = made.trained_on(best), int(made.counts.params[best.row])
+    heaviest = max(priced.stage_bytes)
+    return {
+        **{f"best_{name}": Step(_value(getattr(made.shapes, name)[best.row])) for name in _AXES},
+        "best_params": Step(params),
+        "best_active_params": Step(int(made.counts.active_params[best.row])),
+        "best_loss": Step(best.loss, made.law.unit),
+        "in_law_box": Step(bool(made.priced.inside[0])),
+        "trained_tokens": Step(tokens, "tokens", "steps * batch" if not isinstance(made.tokens, Fixed) else ""),
+        "tokens_per_param": Step(tokens / params, "ratio"),
+        "layout": Step(layout_text(made.plan.layout)),
+        "t_step": Step(priced.step_s, "s"),
+        "steps": Step(best.steps, "", "deadline / t_step, whole" if not isinstance(made.tokens, Fixed) else ""),
+        "days": Step(made.days(best), "days", "steps * t_step"),
+        "mfu": Step(priced.mfu, "ratio"),
+        "device_memory": Step(heaviest, "B", note=f"{heaviest / priced.capacity_bytes:.0%} of what tensors may fill"),
+    }  # fmt: skip
+
+
+def layout_text(layout: Layout) -> str:
+    """A layout as `parse_layout` reads it; what is not said is 1 or the default."""
+    plain = Layout()
+    words = {
+        name: getattr(layout, name)
+        for name in (*_DEGREES, "zero", "cp_kind", "sp", "schedule", "offload", "sequences")
+        if getattr(layout, name) != getattr(plain, name)
+    }
+    if layout.layers_per_stage:
+        words["layers"] = "/".join(map(str, layout.layers_per_stage))
+    words["recompute"] = "/".join(layout.policies)
+    return ",".join(f"{name}={str(word).lower()}" for name, word in words.items())
+
+
+def _by_law(made: Trained) -> dict[str, Step]:
+    """What the law's closed form makes of the answer's compute."""
+    best = made.best
+    flops = rule_flops(float(made.counts.params[best.row]), made.trained_on(best))
+    split = compute_optimal(made.law, flops)
+    if split is None:
+        return {}
+    return {
+        "compute": Step(flops, "FLOP", "6 * best_params * trained_tokens"),
+        "law_params": Step(
+            split.params, "", note="the law's own best split of that compute, no machine in it"
+        ),
+        "law_tokens": Step(split.tokens, "tokens"),
+        "law_loss": Step(split.loss, made.law.unit),
+    }
+
+
+def _proof(made: Trained) -> dict[str, Step]:
+    proof = made.proof
+    return {
+        "shapes_listed": Step(proof.listed),
+        **{f"removed_{_key(rule)}": Step(n) for rule, n in proof.removed.items() if n},
+        **{f"shapes_{_key(why)}": Step(n) for why, n in proof.kept_out.items() if n},
+        "shapes_searched": Step(
+            proof.searched, note="all layouts of each, those that cannot beat the answer cut off"
+        ),
+        "pairs": Step(proof.pairs, "", "sum over shapes of their legal layouts"),
+        "plans_priced": Step(proof.plans_priced, note="in full, with stages and placement"),
+        "share_priced": Step(proof.share_priced, "ratio", "plans_priced / pairs"),
+        "rows_bounded": Step(proof.rows_bounded, note="layouts of which only a bound was computed"),
+        "status": Step("OPTIMAL", note="no shape of the grid has less loss under any layout of its space"),
+    }
+
+
+def _binds(made: Trained) -> str:
+    missed, best = made.outcome.missed, made.best
+    spent = made.days(best) * DAY_S / made.deadline_s
+    if not isinstance(made.tokens, Fixed):
+        first = f"the deadline: {best.steps:,} whole steps take {spent:.2%} of it"
+    elif missed is None:
+        first = f"the grid: no shape of it has less loss, and the run takes {spent:.1%} of the deadline"
+    else:
+        least = made.outcome.floor_s[missed.row] * best.steps
+        first = _KEEPS_OUT[missed.why].format(
+            shape=_shape(made, missed.row), loss=missed.loss, least=human_seconds(float(least))
+        )
+    edges = [
+        f"{name} {_value(values[best.row])} ({'most' if values[best.row] == values.max() else 'least'})"
+        for name in _AXES
+        if (values := getattr(made.shapes, name)).min() < values.max()
+        and values[best.row] in (values.min(), values.max())
+    ]
+    return first + (f"; at the edge of the grid: {', '.join(edges)}" if edges else "")
+
+
+def _shape(made: Trained, row: int) -> str:
+    s = made.shapes
+    params = size_of(int(made.counts.params[row]))
+    return f"{int(s.layers[row])} layers of width {int(s.width[row])} ({params} parameters)"
+
+
+def _row(made: Trained, rank: int) -> dict[str, Value]:
+    chosen: Chosen = made.outcome.ranked[rank]
+    s, row = made.shapes, chosen.row
+    return {
+        **{name: _value(getattr(s, name)[row]) for name in ("layers", "width", "experts", "ffn_ratio", "kv_heads")},
+        "params": int(made.counts.params[row]), "tokens": made.trained_on(chosen),
+        "loss": round(chosen.loss, 4), "step_s": round(chosen.fastest.step_s, 4),
+        "days": round(made.days(chosen), 3), "in_box": bool(made.priced.inside[rank]),
+    }  # fmt: skip
+
+
+def _value(number: np.generic) -> Value:
+    """A cell of a column as a plain number."""
+    plain: Value = number.item()
+    return plain
+
+
+def _key(text: str) -> str:
+    """A reason as the name of a step."""
+    words = "".join(c if c.isalnum() else " " for c in text.replace("'s", "").lower())
+    return "_".join(words.split())
