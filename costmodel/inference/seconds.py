@@ -22,6 +22,7 @@ from meshwright.costmodel.setting import hbm_bytes_per_s, product_flop_per_s
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.errors import InputError, shown
+from meshwright.hardware.inference_rates import InferenceRates, PhaseRates
 
 ROUTED = ("expert_up", "expert_down")
 LAUNCH = "launch"
@@ -44,6 +45,20 @@ class Machine:
     elementwise: Size = 0.0
     layer_s: Size = 0.0
 
+    @staticmethod
+    def reached(
+        phase: PhaseRates, flop_per_s: Size, attention_flop_per_s: Size, bytes_per_s: Size
+    ) -> "Machine":
+        """What an engine reaches of peaks in one phase, no more. Elementwise work is in the seconds per layer."""
+        return Machine(
+            np.minimum(phase.flop_per_s(flop_per_s), flop_per_s),
+            np.minimum(phase.flop_per_s(attention_flop_per_s), attention_flop_per_s),
+            bytes_per_s * np.minimum(phase.hbm_share, 1.0),
+            phase.expert_share,
+            0.0,
+            phase.layer_s,
+        )
+
 
 @dataclass(frozen=True)
 class Device:
@@ -54,11 +69,19 @@ class Device:
     memory_bytes: Size
 
     @staticmethod
-    def of(chip: Chip, compute: str, efficiency: Efficiency | None = None) -> "Device":
-        """A chip at the rates of an efficiency file, ideal ones where none is given.
+    def of(chip: Chip, compute: str, efficiency: Efficiency | InferenceRates | None = None) -> "Device":
+        """A chip at the rates of an efficiency file, ideal ones where none is given. Those of inference differ by phase.
 
         Errors: MissingFigureError where the chip has no peak for the dtype of the products.
         """
+        if isinstance(efficiency, InferenceRates):
+            flop_per_s = chip.peak_flop_per_s(compute)
+            attention = chip.peak_flop_per_s(_attention_dtype(chip, compute))
+            prefill, decode = (
+                Machine.reached(phase, flop_per_s, attention, chip.hbm_bytes_per_s)
+                for phase in (efficiency.prefill, efficiency.decode)
+            )
+            return Device(prefill, decode, chip.memory_bytes)
         eff = load_efficiency("ideal", chip) if efficiency is None else efficiency
         machine = Machine(
             product_flop_per_s(chip, eff, compute),
