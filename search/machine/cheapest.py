@@ -25,7 +25,8 @@ from meshwright.search.front import front
 from meshwright.search.grid import Grid, list_shapes
 from meshwright.search.law import Law, Priced
 from meshwright.search.machine.pairs import Pairs, kept
-from meshwright.search.machine.space import DeviceSpace, Points, points_of
+from meshwright.search.machine.points import Points, points_of
+from meshwright.search.machine.space import DeviceSpace
 from meshwright.search.machine.staircase import Stairs
 from meshwright.search.price import Costs, Latency, Pricer
 from meshwright.search.shape import Floats, Ints, Shapes

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from meshwright.costmodel.inference.request import Request
 from meshwright.search.architecture import Ends
 from meshwright.search.asked import Budget
-from meshwright.search.machine.space import DeviceSpace, Points
+from meshwright.search.machine.points import Points
+from meshwright.search.machine.space import DeviceSpace
 from meshwright.search.price import Costs, Latency, Pricer
 from meshwright.search.shape import Floats, Ints, Shapes
 

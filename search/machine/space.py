@@ -10,7 +10,6 @@ A YAML file. Each axis is a list of quantities, some with a price of their own, 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,7 +18,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from meshwright.costmodel.inference.seconds import Device, Machine
-from meshwright.hardware.errors import InputError, UnitError, UnknownNameError, check_type
+from meshwright.hardware.errors import UnitError, UnknownNameError, check_type
 from meshwright.hardware.figures import Strict, load_yaml
 from meshwright.hardware.units import (
     Bytes,
@@ -30,12 +29,11 @@ from meshwright.hardware.units import (
     parse_bytes_per_s,
     parse_flop_per_s,
 )
-from meshwright.search.shape import Array, Floats, Ints
+from meshwright.search.shape import Array, Floats
 
 _DATA = Path(__file__).parents[1] / "data" / "devices"
 _MOST_LEVELS = 10_000  # of one axis
 _MOST_POINTS = 5_000_000  # about 200 MB of tables
-_PRICE_DIGITS = 6  # two sums that differ by rounding alone are one price
 
 Axis = Literal["compute", "bandwidth", "memory"]
 AXES: tuple[Axis, ...] = ("compute", "bandwidth", "memory")
@@ -181,7 +179,7 @@ class DeviceSpace(Strict):
             )
         try:
             for term in self.price.terms:
-                _parse(term.of, term.each)
+                quantity(term.of, term.each)
             for rule in self.rules:
                 _check_rule(rule)
         except UnitError as error:
@@ -206,74 +204,6 @@ class DeviceSpace(Strict):
         )
 
 
-@dataclass(frozen=True)
-class Points:
-    """All devices of a space, by level of compute, bandwidth and memory: arrays [C, W, M].
-
-    Attributes:
-        values: levels of each axis, rising. price: inf where a rule forbids the device.
-        removed: devices that each rule forbids; each counted at the first.
-        by_rank: flat index of the legal devices by price; of equal prices the first index.
-        rank: place of each device in `by_rank`; len(by_rank) where it is forbidden.
-    """
-
-    values: tuple[Floats, Floats, Floats]
-    price: Floats
-    removed: Mapping[str, int]
-    by_rank: Ints
-    rank: Ints
-
-    def __len__(self) -> int:
-        return len(self.by_rank)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Levels of each axis."""
-        compute, bandwidth, memory = self.values
-        return len(compute), len(bandwidth), len(memory)
-
-    def place(self, rank: int) -> tuple[int, int, int]:
-        """Levels of the device at a place in the order of price."""
-        compute, bandwidth, memory = np.unravel_index(int(self.by_rank[rank]), self.shape)
-        return int(compute), int(bandwidth), int(memory)
-
-
-def points_of(space: DeviceSpace) -> Points:
-    """List and price the devices of a space.
-
-    Errors: InputError where the rules leave none.
-    """
-    levels = [space.levels(axis) for axis in AXES]
-    at = dict(zip(AXES, np.meshgrid(*(values for values, _ in levels), indexing="ij"), strict=True))
-    price = np.full(at["compute"].shape, space.price.fixed)
-    for prices in np.meshgrid(*(prices for _, prices in levels), indexing="ij"):
-        price = price + prices
-    for term in space.price.terms:
-        price = price + term.price * at[term.of] / _parse(term.of, term.each)
-    legal, removed = np.ones(price.shape, dtype=np.bool_), {}
-    for rule in space.rules:
-        per = at[rule.per] / _parse(rule.per, rule.each)
-        holds = np.ones_like(legal)
-        if rule.least is not None:
-            holds &= at[rule.of] >= _parse(rule.of, rule.least) * per
-        if rule.most is not None:
-            holds &= at[rule.of] <= _parse(rule.of, rule.most) * per
-        removed[rule.name] = int((legal & ~holds).sum())
-        legal &= holds
-    if not legal.any():
-        worst = max(removed, key=lambda name: removed[name])
-        raise InputError(
-            f"the rules of device space {space.name} leave no device: {worst} forbids {removed[worst]:,} of "
-            f"{legal.size:,}; loosen it"
-        )
-    price = np.where(legal, np.round(price, _PRICE_DIGITS), np.inf)
-    by_rank = np.argsort(price, axis=None, kind="stable")[: int(legal.sum())]
-    rank = np.full(price.size, len(by_rank), dtype=np.int64)
-    rank[by_rank] = np.arange(len(by_rank))
-    compute, bandwidth, memory = (values for values, _ in levels)
-    return Points((compute, bandwidth, memory), price, removed, by_rank, rank.reshape(price.shape))
-
-
 def space_names() -> tuple[str, ...]:
     """Names of the device spaces that ship with the package."""
     return tuple(sorted(path.stem for path in _DATA.glob("*.yaml")))
@@ -289,15 +219,16 @@ def load_space(name: str | Path) -> DeviceSpace:
     raise UnknownNameError("device space", str(name), space_names(), "or a file that ends in .yaml")
 
 
-def _parse(axis: Axis, text: str) -> float:
+def quantity(axis: Axis, text: str) -> float:
+    """The SI value of a quantity of that axis."""
     return float(_PARSERS[axis](text))
 
 
 def _check_rule(rule: Rule) -> None:
     if rule.of == rule.per:
         raise ValueError(f"a rule of {rule.of} per {rule.per}; name two axes")
-    _parse(rule.per, rule.each)
-    ends = [_parse(rule.of, text) for text in (rule.least, rule.most) if text is not None]
+    quantity(rule.per, rule.each)
+    ends = [quantity(rule.of, text) for text in (rule.least, rule.most) if text is not None]
     if not ends:
         raise ValueError(f"the rule {rule.name} has neither least nor most; give one")
     if len(ends) == 2 and ends[0] > ends[1]:

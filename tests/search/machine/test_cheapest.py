@@ -13,7 +13,8 @@ from meshwright.search.front import front
 from meshwright.search.grid import Grid, list_shapes, load_grid
 from meshwright.search.law import Law, load_law
 from meshwright.search.machine.cheapest import Chosen, NoDeviceError, cheapest, price_front
-from meshwright.search.machine.space import DeviceSpace, load_space, points_of
+from meshwright.search.machine.points import points_of
+from meshwright.search.machine.space import DeviceSpace, Reached, load_space
 from meshwright.search.price import Latency, Pricer
 from meshwright.search.shape import Floats
 
@@ -179,3 +180,29 @@ def test_doors(place: int) -> None:
     question[place] = "a word"
     with pytest.raises(InputError, match="is 'a word'; give a "):
         price_front(*question)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("latency", ["full", "plas"])
+def test_times_never_rise_with_a_rate(latency: Latency) -> None:
+    """What every bound rests on, to the last bit: levels a rounding apart and far apart, with shares and launches."""
+    rng = np.random.default_rng(0)
+    shares = {
+        "compute": 0.7,
+        "attention": 0.3,
+        "bandwidth": 0.6,
+        "experts": 0.45,
+        "elementwise": 1.3,
+        "layer": "7 us",
+    }
+    space = EXAMPLE.model_copy(update={"decode": Reached.model_validate(shares)})
+    rates = 3e13 * np.concatenate(([1.0, 1 + 2e-16, 1 + 3e-16], np.sort(rng.uniform(1, 5, 20))))
+    rows = rng.choice(len(list_shapes(GRID).shapes), 300)
+    for compute, bandwidth in (
+        (rates, np.full(23, 2e11)),
+        (np.full(23, 3e13), rates / 100),
+        (rates, rates / 100),
+    ):
+        device = space.device(np.tile(compute, 300), np.tile(bandwidth, 300), 1.0)
+        costs = Pricer(GRID.ends, device, ASKED, latency).costs(list_shapes(GRID).shapes[np.repeat(rows, 23)])
+        for column in (costs.prefill_s, costs.token_s, costs.total_s):
+            assert (np.diff(column.reshape(300, 23), axis=1) <= 0).all()

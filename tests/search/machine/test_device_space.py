@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from meshwright.hardware.errors import InputError, UnknownNameError
-from meshwright.search.machine.space import DeviceSpace, load_space, points_of, space_names
+from meshwright.search.machine.points import points_of
+from meshwright.search.machine.space import DeviceSpace, load_space, space_names
 
 RIGHT: dict[str, Any] = {
     "name": "two", "source": "this test", "compute": {"from": "10 TFLOP/s", "to": "25 TFLOP/s", "step": "10 TFLOP/s"},

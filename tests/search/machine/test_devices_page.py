@@ -1,0 +1,64 @@
+"""docs/devices.md is executed: its commands, its file, its table and its Python."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meshwright.costmodel.inference.request import Request
+from meshwright.optimizer.cli import main
+from meshwright.search.asked import Budget, search_shapes
+from meshwright.search.board import board_of
+from meshwright.search.machine.points import points_of
+from meshwright.search.machine.space import load_space
+
+PAGE = (Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_a_command_prints_what_the_page_shows(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command, *shown = block.splitlines()
+    assert main(shlex.split(command.removeprefix("$ meshwright "))) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for line in shown:
+        assert " ".join(line.split()) in printed, line
+
+
+def test_the_file_is_a_device_space(tmp_path: Path) -> None:
+    (text,) = blocks("yaml")
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    space = load_space(path)
+    # 16 GB for 204.8 GB/s, and for each of the others either: 4 levels of compute times 5.
+    assert len(points_of(space)) == 20
+    assert space.decode.experts == 0.6 and not space.price.example
+
+
+def test_the_table_is_what_the_searches_find() -> None:
+    scope: dict[str, Any] = {}
+    (code,) = blocks("python")
+    exec(compile(code, "devices.md", "exec"), scope)  # noqa: S102
+    found = scope["found"]
+    rows = {cells[0]: cells[1:] for cells in (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")
+    )}  # fmt: skip
+    form = next(iter(found.values()))
+    exponents = (form.prefill_form, form.decode_form, form.activation_form)
+    assert rows["closed form"][:3] == [f"{one.exponent:.2f}" for one in exponents]
+    for name, one in found.items():
+        exponents = (one.prefill_depth, one.decode_depth, one.activation)
+        done = search_shapes(
+            "plas-10b", "plas", board_of(name).device, Request(1, 1024, 16, 2, 2), Budget(total_s=0.2)
+        )
+        i, s = done.best[0], done.shapes
+        best = f"{s.layers[i]}, {s.width[i]}, {s.experts[i]}, {s.ffn_ratio[i]:g}, {done.loss[i]:.3f}"
+        assert rows[name] == [*(f"{e.exponent:.2f}" for e in exponents), best]
+        free = one.free_depth.values
+        assert max(free) / min(free) <= 1.4
+    assert set(rows) == {"device", "---", "closed form", *found}
