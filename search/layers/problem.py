@@ -16,11 +16,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Costs that a table holds, and totals that a limit may name: each a sum of costs. (unit, costs)
-COSTS = ("prefill_s", "decode_s", "weight_bytes", "kv_bytes", "params")
-TOTALS: Mapping[str, tuple[str, ...]] = {
-    "memory_bytes": ("weight_bytes", "kv_bytes"),
-}
+# Sums of costs that a limit may name beside the costs themselves.
+TOTALS: Mapping[str, tuple[str, ...]] = {"memory_bytes": ("weight_bytes", "kv_bytes", "activation_bytes")}
 
 
 @dataclass(frozen=True)

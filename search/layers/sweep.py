@@ -1,0 +1,113 @@
+"""The best choice along a range of one limit: a table solved again and again, each time from the choice before."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
+from meshwright.search.layers.limits import parse_value
+from meshwright.search.layers.problem import Floats, Limit, Problem
+from meshwright.search.layers.settle import Options
+from meshwright.search.layers.solve import Choice, NoChoice, Unsettled, solve
+
+_RANGE = re.compile(r"\s*([A-Za-z_]\w*)\s*(=|<=|>=)\s*(\S.*?)\s*\.\.\s*(\S.*?)\s*:\s*(\d{1,4})\s*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`points` values of a limit from `first` to `last`, evenly spaced; `above` where it is a least value."""
+
+    total: str
+    first: float
+    last: float
+    points: int
+    above: bool = False
+
+    @property
+    def values(self) -> Floats:
+        return np.linspace(self.first, self.last, self.points)
+
+    def limit(self, value: float) -> Limit:
+        return Limit(self.total, least=value) if self.above else Limit(self.total, most=value)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of the limit. `choice` is None where nothing keeps the limits (INFEASIBLE) or nothing was found."""
+
+    value: float
+    status: str
+    choice: Choice | None
+
+
+def parse_sweep(text: str) -> Sweep:
+    """`decode_ms=10ms..30ms:9`; with >= a limit from below. Errors: InputError, UnknownNameError."""
+    check_type("sweep", text, str, "a text such as 'decode_ms=10ms..30ms:9'")
+    match = _RANGE.fullmatch(text) if len(text) <= 200 else None
+    if match is None:
+        raise InputError(
+            f"cannot read sweep {shown(text)}; write name=from..to:points, like decode_ms=10ms..30ms:9"
+        )
+    name, compare, first, last, points = match.groups()
+    try:
+        (total, low), (_, high) = parse_value(name, first), parse_value(name, last)
+    except UnknownNameError:
+        raise
+    except InputError as error:
+        raise InputError(f"sweep {shown(text)}: {error}") from None
+    if not 2 <= int(points) <= 1000 or low == high:
+        raise InputError(
+            f"sweep {shown(text)} has {points} points from {low:g} to {high:g}; give 2 to 1000, and two ends"
+        )
+    return Sweep(total, low, high, int(points), compare == ">=")
+
+
+def sweep(
+    problem: Problem, along: Sweep, limits: Sequence[Limit] = (), options: Options | None = None
+) -> tuple[Point, ...]:
+    """The best choice at each value, in the order of the range; the swept limit takes the place of one in `limits`.
+
+    Errors: InputError.
+    """
+    others = [freed for limit in limits if (freed := _without(limit, along)) is not None]
+    points: dict[float, Point] = {}
+    start: Choice | None = None
+    # From the tightest on: what keeps a limit keeps the wider ones too.
+    for value in sorted(along.values.tolist(), reverse=along.above):
+        try:
+            start = solve(problem, [*others, along.limit(value)], options=options, start=start).best
+            points[value] = Point(value, start.proof.status, start)
+        except NoChoice:
+            points[value] = Point(value, "INFEASIBLE", None)
+        except Unsettled:
+            points[value] = Point(value, "UNKNOWN", None)
+    return tuple(points[value] for value in along.values.tolist())
+
+
+def columns_of(
+    problem: Problem, along: Sweep, points: Sequence[Point]
+) -> dict[str, np.ndarray[tuple[int], np.dtype[np.generic]]]:
+    """Points as columns for a CSV file: the limit, status, score and its bound, totals, variants by layer."""
+    nothing = float("nan")
+    found = [point.choice for point in points]
+    sign = -1.0 if problem.higher_is_better else 1.0
+    out: dict[str, np.ndarray[tuple[int], np.dtype[np.generic]]] = {
+        f"limit_{along.total}": np.array([point.value for point in points]),
+        "status": np.array([point.status for point in points]),
+        "score": np.array([nothing if c is None else c.score for c in found]),
+        "score_bound": np.array([nothing if c is None else sign * c.proof.bound for c in found]),
+    }
+    for name in problem.totals:
+        out[name] = np.array([nothing if c is None else c.totals[name] for c in found])
+    out["layers"] = np.array(["" if c is None else " ".join("+".join(v) for v in c.variants) for c in found])
+    return out
+
+
+def _without(limit: Limit, along: Sweep) -> Limit | None:
+    """A limit less the side that is swept."""
+    if limit.total != along.total:
+        return limit
+    freed = replace(limit, text="", least=-np.inf) if along.above else replace(limit, text="", most=np.inf)
+    return freed if np.isfinite(freed.least) or np.isfinite(freed.most) else None
