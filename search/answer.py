@@ -10,7 +10,7 @@ from meshwright.search.architecture import stack_of
 from meshwright.search.asked import Budget, NoShapeError, Searched
 from meshwright.search.board import Board
 from meshwright.search.breakdown import breakdown
-from meshwright.search.grid import AXES
+from meshwright.search.engine.answers import Certificate
 from meshwright.search.output.config import shape_name
 
 _ROWS = 12  # of the front on the page
@@ -40,8 +40,8 @@ def answer(done: Searched, board: Board) -> Working:
     if done.budgets and not kept:
         raise NoShapeError(_closest(done))
     steps, binds = _counts(done), "no budget is given; the table is the front"
-    notes = [_edges(done, kept), *_closed_form(done, kept), *done.priced.warnings, *board.notes]
-    bound = [(label(b, done), _binding(done, b, i)) for b, i in zip(done.budgets, done.best, strict=True)]
+    notes = [_edges(done, kept), *_closed_form(done, kept), *_outside(done), *board.notes]
+    bound = [(label(b), _binding(done, b, i)) for b, i in zip(done.budgets, done.best, strict=True)]
     if len(bound) == 1:
         steps |= _best(done, kept[0])
         binds = bound[0][1]
@@ -60,15 +60,12 @@ def answer(done: Searched, board: Board) -> Working:
     )  # fmt: skip
 
 
-def label(budget: Budget, done: Searched) -> str:
+def label(budget: Budget) -> str:
     """A budget in words: 'total 100 ms'."""
     parts = [
-        f"{name} {told(1e3 * limit)} ms"
-        for name, limit in (("ttft", budget.ttft_s), ("tpot", budget.tpot_s), ("total", budget.total_s))
-        if np.isfinite(limit)
+        f"memory {told(limit / 2**30)} GiB" if name == "memory" else f"{name} {told(1e3 * limit)} ms"
+        for name, limit in budget.finite().items()
     ]
-    if np.isfinite(budget.memory_bytes):
-        parts.append(f"memory {told(budget.memory_bytes / 2**30)} GiB")
     return ", ".join(parts) or "no limit"
 
 
@@ -76,14 +73,40 @@ def _counts(done: Searched) -> dict[str, Step]:
     on = done.on_front
     funnel = "; ".join(f"{rule} removes {n:,}" for rule, n in done.removed.items() if n)
     outside = int((~done.priced.inside).sum())
-    return {
-        "shapes_listed": Step(done.listed, "", "", funnel),
-        "shapes_priced": Step(len(done.shapes), "", "", "all that are legal and fit: the front is exact"),
+    steps = {"shapes_listed": Step(done.listed, "", "", funnel)}
+    if done.certificates:
+        steps |= _proofs(done.certificates)
+    else:
+        steps["shapes_priced"] = Step(
+            len(done.shapes), "", "", "all that are legal and fit: the front is exact"
+        )
+    return steps | {
         "front_points": Step(len(on), "", "", f"loss against {done.against}"),
         "front_moe_share": Step(
             float((done.shapes.experts[on] > 1).mean()), "ratio", "", "of them have experts"
         ),
         "outside_law": Step(outside, "shapes", "", "priced, and flagged" if outside else ""),
+    }
+
+
+def _proofs(certificates: tuple[Certificate, ...]) -> dict[str, Step]:
+    """What the engine priced and proved, of the front and every budget together."""
+    whole = sum(c.shapes_priced for c in certificates)
+    sums, parts = sum(c.combined for c in certificates), sum(c.parts_priced for c in certificates)
+    statuses = [c.status for c in certificates]
+    proven = all(status == "OPTIMAL" for status in statuses)
+    gap = max(c.gap for c in certificates)
+    ends = (
+        "proven: no shape of the space is better"
+        if proven
+        else f"effort ended; the loss may be {gap:.2%} lower"
+    )
+    hashes = certificates[-1].space_hash
+    return {
+        "shapes_priced": Step(
+            whole, "", "", f"whole; {sums:,} more as sums of {parts:,} parts; the rest is bounded away"
+        ),
+        "certificate": Step("OPTIMAL" if proven else "FEASIBLE", "", "", f"{ends}; space {hashes}"),
     }
 
 
@@ -156,15 +179,31 @@ def _memory_parts(done: Searched, i: int) -> dict[str, float]:
     return {part: float(np.asarray(value).reshape(-1)[0]) for part, value in held.items()}
 
 
+def _outside(done: Searched) -> tuple[str, ...]:
+    """Where the law was not fitted: its own words, or one line for several variables."""
+    priced = done.priced
+    if len(priced.outside) < 2:
+        return priced.warnings
+    far = ", ".join(f"{name} in {int(rows.sum()):,}" for name, rows in priced.outside.items())
+    return (
+        f"{priced.law.name} was not fitted there, of {len(done.shapes):,} rows: {far}; losses there are extrapolations",
+    )
+
+
 def _edges(done: Searched, kept: list[int]) -> str:
     """Axes on which the best shape sits at the end of the grid, where a wider one may do better."""
     if not kept:
         return ""
-    i, ends = kept[-1], []
-    for axis in AXES:
-        column = np.asarray(getattr(done.shapes, axis))
-        if column.min() < column.max() and column[i] in (column.min(), column.max()):
-            ends.append(f"{axis} {column[i]:g} is the {'least' if column[i] == column.min() else 'most'}")
+    i, grid, s, ends = kept[-1], done.grid, done.shapes, []
+    axes: dict[str, tuple[float, ...]] = {
+        "layers": grid.layers, "width": grid.width, "head_dim": grid.head_dim, "shared": grid.shared,
+        "kv_heads": tuple(int(s.heads[i]) if kv == "heads" else kv for kv in grid.kv_heads),
+        "experts": tuple(experts for experts, _ in grid.experts), "ffn_ratio": grid.ffn_ratio,
+    }  # fmt: skip
+    for axis, values in axes.items():
+        value = float(getattr(s, axis)[i])
+        if min(values) < max(values) and value in (min(values), max(values)):
+            ends.append(f"{axis} {value:g} is the {'least' if value == min(values) else 'most'}")
     return f"at the grid's edge: {', '.join(ends)}; a wider grid may do better" if ends else ""
 
 
@@ -177,7 +216,8 @@ def _closed_form(done: Searched, kept: list[int]) -> tuple[str, ...]:
         rho = float(closed_forms.memory_activation(of, width))
     except InputError:
         return ()
-    lowest, highest = float(done.shapes.activation.min()), float(done.shapes.activation.max())
+    offered = _activations(done)
+    lowest, highest = min(offered), max(offered)
     clipped = min(max(rho, lowest), highest)
     at = "" if clipped == rho else f", clipped at {clipped:.4g} by the grid"
     own = float(done.shapes.activation[i])
@@ -186,6 +226,14 @@ def _closed_form(done: Searched, kept: list[int]) -> tuple[str, ...]:
         f"the {'best' if kept else 'slowest of the front'} has {own:.4g}"
     )
     return (line,)
+
+
+def _activations(done: Searched) -> list[float]:
+    """Every rho that the grid offers."""
+    pairs = [
+        (e, k, n) for e, k in done.grid.experts for n in done.grid.shared if k <= e and (n == 0 or e > 1)
+    ]
+    return [(k + n) / (e + n) for e, k, n in pairs]
 
 
 def _table(done: Searched) -> tuple[dict[str, Value], ...]:

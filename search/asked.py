@@ -1,14 +1,14 @@
 """Best shapes of a grid for one device: the front of loss against a cost, and the best under each budget.
 
-Grids of up to `LISTED` rows are listed whole and every legal shape is priced, so the answer is exact by exhaustion and
-everything that was priced can be written to a file.
+The grid is listed whole and every legal shape is priced, so the answer is exact by exhaustion and all that was priced can
+be written to a file. `search.proven` answers the same of grids too large for that.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from meshwright.search.grid import Grid, list_shapes, load_grid
 from meshwright.search.law import Law, Priced, load_law
 from meshwright.search.price import Costs, Latency, Pricer
 from meshwright.search.shape import Floats, Ints, Shapes
+
+if TYPE_CHECKING:
+    from meshwright.search.engine.answers import Certificate
 
 Against = Literal["total", "ttft", "tpot", "memory"]
 AGAINST: Mapping[str, str] = {
@@ -64,6 +67,11 @@ class Budget:
                     f"{field.name} is {shown(value)}; give a number above 0, or inf for no limit"
                 )
 
+    def finite(self) -> dict[str, float]:
+        """The limits that there are, by the name of the cost."""
+        every = {"ttft": self.ttft_s, "tpot": self.tpot_s, "total": self.total_s, "memory": self.memory_bytes}
+        return {name: float(limit) for name, limit in every.items() if limit < np.inf}
+
     def limits(self, costs: Costs) -> dict[str, tuple[Floats, float]]:
         """Column and limit by the name of the cost."""
         return {
@@ -83,6 +91,8 @@ class Searched:
         budgets: as asked. best: row of the least loss under each, None where no shape keeps it.
         on_front: rows of the front of loss against `against`, by rising cost.
         listed: rows of the grid before any rule. removed: shapes by the rule that removed them.
+        certificates: none where all that is legal was priced and kept; else (`search.proven`) only the front and the
+            best are kept, and these say what was proven, of the front and of each budget.
     """
 
     grid: Grid
@@ -99,6 +109,7 @@ class Searched:
     on_front: Ints
     listed: int
     removed: Mapping[str, int]
+    certificates: "tuple[Certificate, ...]" = ()
 
     @property
     def loss(self) -> Floats:
@@ -128,16 +139,7 @@ def search_shapes(
     Errors: InputError, UnknownNameError; NoShapeError where no legal shape fits the memory; what `Pricer.costs` and
     `Law.loss` raise.
     """
-    law, grid = _law_of(law), _grid_of(grid)
-    check_type("device", device, Device, "a Device, such as board_of('jetson-agx-orin-64gb').device")
-    check_type("request", request, Request, "a Request")
-    for budget in budgets:
-        check_type("budget", budget, Budget, "a Budget")
-    check_type("against", against, str, f"one of {', '.join(get_args(Against))}")
-    check_type("latency", latency, str, f"one of {', '.join(get_args(Latency))}")
-    if against not in get_args(Against):
-        raise UnknownNameError("cost of a front", against, get_args(Against))
-    check_positive(tokens=tokens)
+    law, grid = check_asked(law, grid, device, request, budgets, latency, against, tokens)
     pricer = Pricer(grid.ends, device, request, latency)
     listing = list_shapes(grid)
     if not len(listing.shapes):
@@ -164,17 +166,36 @@ def search_shapes(
                     tuple(chosen), front(loss, cost), listing.listed, removed)  # fmt: skip
 
 
+def check_asked(
+    law: Law | str,
+    grid: Grid | str | PathLike[str],
+    device: Device,
+    request: Request,
+    budgets: tuple[Budget, ...],
+    latency: str,
+    against: str,
+    tokens: float | None,
+) -> tuple[Law, Grid]:
+    """The law and the grid, loaded; raises as `search_shapes` for what cannot be asked."""
+    check_type("law", law, (Law, str), "a name such as 'plas-10b', or a Law")
+    check_type("grid", grid, (Grid, str, PathLike), "a name such as 'plas', a path, or a Grid")
+    check_type("device", device, Device, "a Device, such as board_of('jetson-agx-orin-64gb').device")
+    check_type("request", request, Request, "a Request")
+    for budget in budgets:
+        check_type("budget", budget, Budget, "a Budget")
+    for what, word, known in (
+        ("against", against, get_args(Against)),
+        ("latency", latency, get_args(Latency)),
+    ):
+        check_type(what, word, str, f"one of {', '.join(known)}")
+        if word not in known:
+            raise UnknownNameError(what, word, known)
+    check_positive(tokens=tokens)
+    return (
+        load_law(law) if isinstance(law, str) else law,
+        grid if isinstance(grid, Grid) else load_grid(grid if isinstance(grid, str) else Path(grid)),
+    )
+
+
 def _told(removed: Mapping[str, int]) -> str:
     return ", ".join(f"{rule} removed {n:,}" for rule, n in removed.items() if n)
-
-
-def _law_of(law: Law | str) -> Law:
-    check_type("law", law, (Law, str), "a name such as 'plas-10b', or a Law")
-    return load_law(law) if isinstance(law, str) else law
-
-
-def _grid_of(grid: Grid | str | PathLike[str]) -> Grid:
-    check_type("grid", grid, (Grid, str, PathLike), "a name such as 'plas', a path, or a Grid")
-    if isinstance(grid, Grid):
-        return grid
-    return load_grid(grid if isinstance(grid, str) else Path(grid))

@@ -9,7 +9,12 @@ from meshwright.costmodel.working import Step
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.errors import InputError, MissingFigureError, check_type
+from meshwright.hardware.inference_rates import InferenceRates, is_inference_rates, load_inference_rates
 
+_IDEAL = (
+    "ideal rates: every peak is reached, so times are floors; published runs on such boards decode at 0.31 (a mixture) "
+    "to 0.87 of the bandwidth; --efficiency edge has rates fitted on them"
+)
 _HALF = ("fp16", "bf16")  # what products run in where nobody says; both are 16 bits wide
 
 
@@ -36,8 +41,10 @@ class Board:
         peak, bandwidth = chip.peak[self.compute], chip.memory.bandwidth  # type: ignore[index]
         held = "" if self.device.memory_bytes == chip.memory_bytes else "as given"
         return {
-            "C": Step(prefill.flop_per_s, "FLOP/s", "", f"{self.compute} products; {peak.source}"),
-            "W": Step(decode.bytes_per_s, "B/s", "", bandwidth.source),
+            "C": Step(
+                prefill.flop_per_s, "FLOP/s", "", f"{self.compute} products, peak {peak.text}; {peak.source}"
+            ),
+            "W": Step(decode.bytes_per_s, "B/s", "", f"peak {bandwidth.text}; {bandwidth.source}"),
             "memory": Step(self.device.memory_bytes, "B", "", held or chip.memory.capacity.source),
             "rates": Step(self.efficiency),
         }
@@ -75,14 +82,28 @@ def board_of(
             f"products in {dtype} cannot take weights of {stored}, which are wider; store them in {dtype} or narrower, "
             f"or compute in {stored}"
         )
-    shares = load_efficiency(efficiency, chip)
-    device = Device.of(chip, dtype, shares)
+    if is_inference_rates(efficiency):
+        rates = load_inference_rates(efficiency, chip, weight_bits=8 * ELEMENT_BYTES[stored])
+        device, name, notes = Device.of(chip, dtype, rates), rates.name, _measured(rates)
+    else:
+        shares = load_efficiency(efficiency, chip)
+        device, name, notes = Device.of(chip, dtype, shares), shares.name, [_IDEAL, *shares.notes]
+        if name != "ideal":
+            notes[0] = f"rates of {name}: {shares.provenance}"
     if memory_bytes is not None:
         device = device.holding(float(memory_bytes))
-    notes = [_rates_note(shares.name), *shares.notes, _width_note(stored, dtype)]
-    if memory_bytes is None and chip.memory_warning:
+    elif chip.memory_warning:
         notes.append(chip.memory_warning)
-    return Board(found.name, chip, device, dtype, stored, shares.name, tuple(filter(None, notes)))
+    return Board(found.name, chip, device, dtype, stored, name, (*notes, *_width_notes(stored, dtype)))
+
+
+def _measured(rates: InferenceRates) -> list[str]:
+    """How far the rates are known to miss."""
+    bands = (
+        f"80% of measured times lie within a factor {1 + rates.decode.band:.2f} in decode ({rates.decode.rows} rows) and "
+        f"{1 + rates.prefill.band:.2f} in prefill ({rates.prefill.rows}), their devices left out"
+    )
+    return [bands, *rates.notes]
 
 
 def _products(chip: Chip) -> str:
@@ -95,20 +116,11 @@ def _products(chip: Chip) -> str:
     raise MissingFigureError(f"no source lists an fp16 or bf16 peak for {chip.name}; {listed}")
 
 
-def _width_note(stored: str, dtype: str) -> str:
+def _width_notes(stored: str, dtype: str) -> list[str]:
     if ELEMENT_BYTES[stored] == ELEMENT_BYTES[dtype]:
-        return ""
-    return (
+        return []
+    line = (
         f"weights of {stored} are widened as they are read and multiplied in {dtype} (weight-only); "
         f"--compute {stored} has products in {stored} where the device lists such a peak"
     )
-
-
-def _rates_note(name: str) -> str:
-    """How far the rates are known to miss."""
-    if name == "ideal":
-        return (
-            "ideal rates: every peak is reached, so times are floors; published runs on such boards decode at 0.31 (a "
-            "mixture) to 0.87 of the bandwidth"
-        )
-    return ""
+    return [line]

@@ -6,6 +6,7 @@ One device and a request is the mode of this module. Other packages bring furthe
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from meshwright.costmodel.working import Working
     from meshwright.search.asked import Budget, Searched
     from meshwright.search.board import Board
+    from meshwright.search.law import Law
 
+LISTED = 50_000  # rows of a grid that are priced one by one; a larger grid goes to the engine
 _FILES = ("plot", "csv", "parquet", "config")
 
 
@@ -27,7 +30,10 @@ class Mode(NamedTuple):
     option: str
 
 
-MODES: tuple[Mode, ...] = (Mode("meshwright.search.machine.command", "--device-space"),)
+MODES: tuple[Mode, ...] = (
+    Mode("meshwright.search.trained.command", "--train-tokens"),
+    Mode("meshwright.search.machine.command", "--device-space"),
+)
 
 
 def add(subparsers: Any) -> None:
@@ -40,7 +46,11 @@ def add(subparsers: Any) -> None:
     _pricing(parser)
     files = parser.add_argument_group("files")
     files.add_argument("--plot", metavar="FILE", help="draw the front (.svg or .png)")
-    files.add_argument("--csv", metavar="FILE", help="all shapes that were priced")
+    files.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="all shapes that were priced; of a grid above 50,000 rows the front and the best",
+    )
     files.add_argument("--parquet", metavar="FILE", help="the same, typed")
     files.add_argument(
         "--config", metavar="DIR", help="a folder with config.json for each best shape and the front"
@@ -94,7 +104,7 @@ def _pricing(parser: argparse.ArgumentParser) -> None:
     add_option("--grid", default="plas", metavar="NAME", help="a grid of shapes, or a YAML file (plas)")
     add_option("--latency", default="full", choices=("full", "plas"),
                help="the cost model, operator by operator, or the paper's aggregated forms (full)")  # fmt: skip
-    add_option("--efficiency", metavar="NAME", help="rates: ideal, mfu=0.4 or a YAML file (ideal)")
+    add_option("--efficiency", metavar="NAME", help="rates: ideal, edge, mfu=0.4 or a YAML file (ideal)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,24 +135,77 @@ def one_device(args: argparse.Namespace) -> "Working":
     """The front of one device and the best shape under each budget; files as asked."""
     from meshwright.search.answer import answer
     from meshwright.search.asked import search_shapes
-    from meshwright.search.board import board_of
+    from meshwright.search.grid import load_grid
+    from meshwright.search.proven import prove_shapes
 
     _need(args, "cluster", "prompt", "output")
+    if "," in args.cluster:
+        return _several(args)
+    if args.loss is not None:
+        raise InputError("--loss is reached by a device of --device-space or by one of several; name them")
     _check_files(args)
-    board = board_of(
-        args.cluster,
+    laws = _laws(args)
+    board = _board(args, args.cluster)
+    grid = load_grid(args.grid)
+    find = search_shapes if grid.size <= LISTED else prove_shapes
+    done = find(
+        args.law, grid, board.device, request_of(args), *_budgets(args),
+        latency=args.latency, against=args.against, tokens=args.tokens,
+    )  # fmt: skip
+    working = answer(done, board)
+    if done.certificates and (args.csv or args.parquet):
+        note = f"the table has the front and the best alone: a grid of more than {LISTED:,} rows is not priced one by one"
+        working = replace(working, notes=(note, *working.notes))
+    if laws:
+        from meshwright.search.risk import with_risk
+
+        working = with_risk(working, done, laws, args.tokens)
+    _write(args, done, board)
+    return working
+
+
+def _several(args: argparse.Namespace) -> "Working":
+    """Each of several devices alone, and one shape for all."""
+    from meshwright.search.asked import Budget
+    from meshwright.search.grid import load_grid
+    from meshwright.search.machine.several_answer import fronts_working
+
+    for name in (*_FILES, "laws", "budgets"):
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name} is of a search on one device; name one, or leave it out")
+    if (size := load_grid(args.grid).size) > LISTED:
+        raise InputError(
+            f"the grid has {size:,} rows, and several devices list at most {LISTED:,}; search one by one"
+        )
+    boards = [_board(args, name.strip()) for name in args.cluster.split(",")]
+    devices = {board.name: board.device for board in boards}
+    if len(devices) < len(boards):
+        raise InputError(f"--cluster names a device twice: {args.cluster[:80]}; name each once")
+    working = fronts_working(
+        devices, args.law, args.grid, request_of(args), *(_budgets(args) or [Budget()]),
+        latency=args.latency, against=args.against, loss=args.loss, tokens=args.tokens,
+    )  # fmt: skip
+    notes = dict.fromkeys(note for board in boards for note in board.notes)
+    return replace(working, notes=(*working.notes, *notes))
+
+
+def _board(args: argparse.Namespace, name: str) -> "Board":
+    from meshwright.search.board import board_of
+
+    return board_of(
+        name,
         compute=args.compute,
         weights=args.weights,
         efficiency="ideal" if args.efficiency is None else args.efficiency,
         memory_bytes=args.memory,
     )
-    done = search_shapes(
-        args.law, args.grid, board.device, request_of(args), *_budgets(args),
-        latency=args.latency, against=args.against, tokens=args.tokens,
-    )  # fmt: skip
-    working = answer(done, board)
-    _write(args, done, board)
-    return working
+
+
+def _laws(args: argparse.Namespace) -> "list[Law]":
+    """The laws that the choice is held against."""
+    from meshwright.search.law import load_law
+
+    return [] if args.laws is None else [load_law(name.strip()) for name in args.laws.split(",")]
 
 
 def request_of(args: argparse.Namespace) -> Any:

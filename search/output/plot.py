@@ -27,7 +27,7 @@ def draw_front(path: Path, done: Searched, where: str) -> None:
         )
     ]
     curves += [
-        Curve(f"best at {label(budget, done)}", [float(cost[row])], [float(loss[row])])
+        Curve(f"best at {label(budget)}", [float(cost[row])], [float(loss[row])])
         for budget, row in zip(done.budgets, done.best, strict=True)
         if row is not None
     ]
