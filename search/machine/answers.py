@@ -41,7 +41,7 @@ def device_answer(
         done = cheapest(space, law, grid, request, budget, loss, latency=latency, tokens=tokens)
         question = f"Which device of space {space.name} is the cheapest that reaches loss {loss:g}?"
         binds = _binding(done.choices[0], budget)
-        steps = _device(done.choices[0], space)
+        steps = _device(done.choices[0], space, law.unit)
     given = {
         "currency": Step(space.price.unit, "", note=space.price.source),
         "law": Step(law.name, law.unit, note=law.source),
@@ -61,13 +61,13 @@ def device_answer(
     return Working(question, given, steps | _counts(done), binds, _notes(space, done), table)
 
 
-def _device(one: Choice, space: DeviceSpace) -> dict[str, Step]:
+def _device(one: Choice, space: DeviceSpace, unit: str) -> dict[str, Step]:
     return {
         "price": Step(one.price, space.price.unit),
         "compute": Step(one.flop_per_s, "FLOP/s"),
         "bandwidth": Step(one.bytes_per_s, "B/s"),
         "memory": Step(one.memory_bytes, "B"),
-        "loss": Step(one.loss),
+        "loss": Step(one.loss, unit),
         **{name: Step(float(getattr(one.costs, column)[0]), "s") for name, column in _TIMES.items()},
         "memory_needed": Step(float(one.costs.memory_bytes[0]), "B"),
     }

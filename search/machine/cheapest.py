@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from meshwright.costmodel.doors import check_positive
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.working import told
 from meshwright.hardware.errors import InputError, MeshwrightError, check_type, shown
@@ -37,7 +38,7 @@ _FIRST, _MOST = 32, 1 << 14  # shapes looked at together: few until there is a p
 
 
 class NoDeviceError(MeshwrightError):
-    """Proven: no shape on any device of the space keeps the limits. `funnel` says what removed the shapes."""
+    """Proven: no shape on any device of the space keeps the limits; `certificate` counts what removed them."""
 
     exit_code = 3
 
@@ -167,6 +168,7 @@ class _Search:
         for what, value, kind in (("space", space, DeviceSpace), ("law", law, Law), ("grid", grid, Grid),
                                   ("request", request, Request), ("budget", budget, Budget)):  # fmt: skip
             check_type(what, value, kind, f"a {kind.__name__}")
+        check_positive(tokens=tokens)
         points = points_of(space)
         shapes = list_shapes(grid).shapes
         if not len(shapes):

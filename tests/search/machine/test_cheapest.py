@@ -95,10 +95,8 @@ def test_equals_every_pair(seed: int) -> None:
     asked = Request(
         1 if latency == "plas" else int(rng.integers(1, 5)), 512, 32, float(rng.choice([0.5, 2])), 2
     )
-    budget = Budget(
-        *(float(t) for t in rng.choice([0.004, 0.03, 0.1, 0.4, np.inf], 2)),
-        total_s=float(rng.choice([0.6, 3])),
-    )
+    ttft, tpot = (float(t) for t in rng.choice([0.004, 0.03, 0.1, 0.4, np.inf], 2))
+    budget = Budget(ttft, tpot, float(rng.choice([0.6, 3])))
     loss, least = all_pairs(space, grid, law, asked, budget, latency, tokens)
     question = (space, law, grid, asked, budget)
     rows = np.flatnonzero(np.isfinite(least))

@@ -1,5 +1,6 @@
 """docs/devices.md is executed: its commands, its file, its table and its Python."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -62,3 +63,39 @@ def test_the_table_is_what_the_searches_find() -> None:
         free = one.free_depth.values
         assert max(free) / min(free) <= 1.4
     assert set(rows) == {"device", "---", "closed form", *found}
+
+
+FREE = ["search", "--device-space", "example", "--prompt", "1024", "--output", "16"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ["--ttft", "100ms", "--loss", "2.9"],
+            3,
+            "no device of the space serves: the fastest shape of loss 2.9",
+        ),
+        (["--cluster", "rtx-4090"], 2, "--cluster: the device is what is looked for; leave it out"),
+        (["--memory", "8GB"], 2, "--memory: the device is what is looked for"),
+        (["--efficiency", "edge"], 2, "the file's own `prefill` and `decode` say"),
+        (["--budgets", "1s"], 2, "--budgets: it belongs to a search on one device"),
+        (["--loss", "nan"], 2, "--loss: 'nan' is not a finite number"),
+        (["--law", "besiroglu"], 2, "law besiroglu needs tokens"),
+        (["--latency", "plas", "--batch", "2"], 2, "batch 1"),
+    ],
+)
+def test_refusals(words: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*FREE, *words]) == code
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_same_bytes_and_the_front(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = []
+    for _ in range(2):
+        assert main([*FREE, "--ttft", "100ms", "--json"]) == 0
+        pages.append(capsys.readouterr().out)
+    assert pages[0] == pages[1]
+    rows = json.loads(pages[0])["table"]
+    prices, losses = [row["price"] for row in rows], [row["loss"] for row in rows]
+    assert prices == sorted(prices) and losses == sorted(losses, reverse=True) and len(rows) == 12
