@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.working import told
 from meshwright.hardware.errors import InputError
 from meshwright.search.architecture import counts_of
 from meshwright.search.asked import Budget
@@ -69,17 +70,21 @@ def all_pairs(
     budget: Budget,
     latency: Latency,
     tokens: float | None,
-) -> tuple[Floats, Floats]:
-    """Loss of every shape, and its least price over all devices; inf where none serves."""
+) -> tuple[Floats, Floats, Floats]:
+    """Loss of every shape, its least price over all devices, and its least strain over those that hold it; else inf."""
     shapes, points = list_shapes(grid).shapes, points_of(space)
-    least = np.full(len(shapes), np.inf)
+    least, closest = np.full(len(shapes), np.inf), np.full(len(shapes), np.inf)
     for at in product(*(range(n) for n in points.shape)):
         device = space.device(*(float(axis[i]) for axis, i in zip(points.values, at, strict=True)))
         costs = Pricer(grid.ends, device, asked, latency).costs(shapes)
-        serves = (costs.prefill_s <= budget.ttft_s) & (costs.token_s <= budget.tpot_s)
-        serves &= (costs.total_s <= budget.total_s) & (costs.memory_bytes <= points.values[2][at[2]])
-        least = np.where(serves, np.minimum(least, points.price[at]), least)
-    return law.loss(law.columns(shapes, counts_of(shapes, grid.ends), tokens)).loss, least
+        strain = np.maximum.reduce(
+            [costs.prefill_s / budget.ttft_s, costs.token_s / budget.tpot_s, costs.total_s / budget.total_s]
+        )
+        holds = costs.memory_bytes <= points.values[2][at[2]]
+        least = np.where(holds & (strain <= 1), np.minimum(least, points.price[at]), least)
+        if np.isfinite(points.price[at]):
+            closest = np.where(holds, np.minimum(closest, strain), closest)
+    return law.loss(law.columns(shapes, counts_of(shapes, grid.ends), tokens)).loss, least, closest
 
 
 def found(done: Chosen) -> list[tuple[float, float, int]]:
@@ -97,7 +102,7 @@ def test_equals_every_pair(seed: int) -> None:
     )
     ttft, tpot = (float(t) for t in rng.choice([0.004, 0.03, 0.1, 0.4, np.inf], 2))
     budget = Budget(ttft, tpot, float(rng.choice([0.6, 3])))
-    loss, least = all_pairs(space, grid, law, asked, budget, latency, tokens)
+    loss, least, closest = all_pairs(space, grid, law, asked, budget, latency, tokens)
     question = (space, law, grid, asked, budget)
     rows = np.flatnonzero(np.isfinite(least))
     if not len(rows):
@@ -110,8 +115,18 @@ def test_equals_every_pair(seed: int) -> None:
     for wanted in (*np.quantile(loss, [0.0, 0.2, 0.6]), loss.min() - 0.01):
         enough = rows[loss[rows] <= wanted]
         if not len(enough):
-            with pytest.raises(NoDeviceError):
+            with pytest.raises(NoDeviceError) as raised:
                 cheapest(*question, wanted, latency=latency, tokens=tokens)
+            said, reached = str(raised.value), loss <= wanted
+            if np.isfinite(closest[reached]).any():
+                assert f" takes {told(closest[reached].min())} times what" in said
+                assert (
+                    f"{loss[rows].min():.4f}" in said
+                    if len(rows)
+                    else "no shape of the grid keeps it" in said
+                )
+            else:
+                assert ("the largest memory is" if reached.any() else "the least loss of the grid is") in said
             continue
         best = min(enough, key=lambda i: (least[i], loss[i], i))
         done = cheapest(*question, wanted, latency=latency, tokens=tokens)
