@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 _REFUSED = {
     ("cluster", "memory", "compute"): "the device is what is looked for",
     ("efficiency",): "the file's own `prefill` and `decode` say what share of its peaks is reached",
-    ("budgets", "laws"): "it belongs to a search on one device",
 }
 
 

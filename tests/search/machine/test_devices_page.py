@@ -79,7 +79,7 @@ FREE = ["search", "--device-space", "example", "--prompt", "1024", "--output", "
         (["--cluster", "rtx-4090"], 2, "--cluster: the device is what is looked for; leave it out"),
         (["--memory", "8GB"], 2, "--memory: the device is what is looked for"),
         (["--efficiency", "edge"], 2, "the file's own `prefill` and `decode` say"),
-        (["--budgets", "1s"], 2, "--budgets: it belongs to a search on one device"),
+        (["--budgets", "1s"], 2, "--budgets is not read with --device-space"),
         (["--loss", "nan"], 2, "--loss: 'nan' is not a finite number"),
         (["--law", "besiroglu"], 2, "law besiroglu needs tokens"),
         (["--latency", "plas", "--batch", "2"], 2, "batch 1"),
