@@ -35,13 +35,11 @@ def answer(table: Table, limits: Sequence[Limit], choices: Choices) -> Working:
         "rows_kept": Step(proof.kept, "", "", "not ruled out by the bound; what the program settles"),
         "labels": Step(proof.labels, "", "", "partial choices held at once"),
     }
-    further = [
-        {f"score_{n}": Step(c.score, unit, "", f"{c.proof.status}; differs in at least {c.differs} layers")}
-        for n, c in enumerate(choices.found[1:], start=2)
-    ]
-    for one in further:
-        steps |= one
-    notes = tuple(filter(None, (_label(table), choices.ended, *table.notes, _CONSTANT)))
+    for n, choice in enumerate(choices.found[1:], start=2):
+        note = f"{choice.proof.status}; differs in at least {choice.differs} layers from those before"
+        steps[f"score_{n}"] = Step(choice.score, unit, "", note)
+    alike = _ALIKE if len(choices.found) > 1 and proof.rows < _most_rows(table.problem) else ""
+    notes = tuple(filter(None, (_label(table), choices.ended, alike, *table.notes, _CONSTANT)))
     rows = [row for n, choice in enumerate(choices.found, 1) for row in _runs(n, choice)]
     return Working(_question(table), _given(table, held), steps, _binding(best, held), notes, tuple(rows))
 
@@ -77,6 +75,14 @@ _CONSTANT = (
 )
 
 
+_ALIKE = "some layers score and cost the same: choices may differ in nothing but which of them takes what"
+
+
+def _most_rows(problem: Problem) -> int:
+    """Rows where no two layers are alike."""
+    return problem.layers * sum(len(part.variants) for part in problem.parts)
+
+
 def _question(table: Table) -> str:
     asked = table.asked
     return (
@@ -86,7 +92,9 @@ def _question(table: Table) -> str:
 
 
 def _given(table: Table, limits: Sequence[Limit]) -> dict[str, Step]:
-    given = {name: Step(value) for name, value in table.asked.items() if name != "device_memory_bytes"}
+    hidden = ("device_memory_bytes", "scores")
+    given = {name: Step(value) for name, value in table.asked.items() if name not in hidden}
+    given["scores"] = Step("a stand-in" if table.problem.stand_in else table.asked["scores"])
     given["memory"] = Step(table.asked["device_memory_bytes"], "B", "", "of the device")
     return given | {f"limit_{n}": Step(str(limit)) for n, limit in enumerate(limits, 1)}
 

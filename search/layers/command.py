@@ -67,7 +67,7 @@ def _pricing(parser: argparse.ArgumentParser) -> None:
     add_option(
         "--compute", metavar="DTYPE", help="of the products (fp16, or bf16 where the device lists no fp16)"
     )
-    add_option("--efficiency", metavar="NAME", help="rates: ideal, mfu=0.4 or a YAML file (ideal)")
+    add_option("--efficiency", metavar="NAME", help="rates: ideal, edge, mfu=0.4 or a YAML file (ideal)")
 
 
 def run(args: argparse.Namespace) -> int:

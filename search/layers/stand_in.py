@@ -6,9 +6,11 @@ law says of it, its depth and floor left out. Real layers differ, and a law cann
 law reads are scored.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.model import Attention, Ffn, ModelSpec
 from meshwright.hardware.errors import InputError
 from meshwright.search.law import Law, load_law
 from meshwright.search.law_columns import Columns
@@ -31,15 +33,23 @@ def stand_in(model: ModelSpec, variants: Variants, name: str) -> tuple[Floats, F
             "--scores"
         )
     _visible(variants)
-    kinds = [
-        (a.of(base), f.of(base)) for base in model.kinds for a in variants.attention for f in variants.ffn
-    ]
+    made = [[(a.of(k), f.of(k)) for a in variants.attention for f in variants.ffn] for k in model.kinds]
     shape = (len(model.kinds), len(variants.attention), len(variants.ffn))
-    kv = np.array([a.attention.kv_heads * a.attention.qk_head_dim for a, _ in kinds], float).reshape(shape)
-    met = np.array([f.ffn.width + f.ffn.top_k * f.ffn.expert_width for _, f in kinds], float).reshape(shape)
-    rho = np.array([f.ffn.top_k / f.ffn.experts if f.ffn.experts else 1.0 for _, f in kinds]).reshape(shape)
+
+    def column(of: Callable[[Attention, Ffn], float]) -> Floats:
+        rows = [[of(a.attention, f.ffn) for a, f in row] for row in made]
+        return np.array(rows, dtype=np.float64).reshape(shape)
+
     columns = Columns(
-        layers=model.layers, width=model.hidden, ffn_ratio=met / model.hidden, activation=rho, kv_width=kv
+        layers=model.layers,
+        width=model.hidden,
+        ffn_ratio=column(lambda a, f: (f.width + f.top_k * f.expert_width) / model.hidden),
+        activation=column(lambda a, f: f.top_k / f.experts if f.experts else 1),
+        kv_width=column(lambda a, f: a.kv_heads * a.qk_head_dim),
+        gqa=column(lambda a, f: a.heads / a.kv_heads),
+        experts=column(lambda a, f: f.experts or 1),
+        top_k=column(lambda a, f: f.top_k or 1),
+        shared_share=column(lambda a, f: f.width / (f.width + f.top_k * f.expert_width) if f.experts else 0),
     )
     pattern = list(model.pattern)
     attention, ffn = _terms(law, columns, "kv_width"), _terms(law, columns, "ffn_ratio")

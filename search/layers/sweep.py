@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
 from meshwright.search.layers.limits import parse_value
 from meshwright.search.layers.problem import Floats, Limit, Problem
 from meshwright.search.layers.settle import Options
 from meshwright.search.layers.solve import Choice, NoChoice, Unsettled, solve
+
+Words = NDArray[np.str_]
 
 _RANGE = re.compile(r"\s*([A-Za-z_]\w*)\s*(=|<=|>=)\s*(\S.*?)\s*\.\.\s*(\S.*?)\s*:\s*(\d{1,4})\s*", re.DOTALL)
 
@@ -86,23 +89,29 @@ def sweep(
     return tuple(points[value] for value in along.values.tolist())
 
 
-def columns_of(
-    problem: Problem, along: Sweep, points: Sequence[Point]
-) -> dict[str, np.ndarray[tuple[int], np.dtype[np.generic]]]:
-    """Points as columns for a CSV file: the limit, status, score and its bound, totals, variants by layer."""
-    nothing = float("nan")
-    found = [point.choice for point in points]
+def columns_of(problem: Problem, along: Sweep, points: Sequence[Point]) -> dict[str, Words]:
+    """Points as columns for a CSV file: the limit, status, score and its bound, totals, variants by layer.
+
+    Cells are empty where there is no choice.
+    """
     sign = -1.0 if problem.higher_is_better else 1.0
-    out: dict[str, np.ndarray[tuple[int], np.dtype[np.generic]]] = {
-        f"limit_{along.total}": np.array([point.value for point in points]),
-        "status": np.array([point.status for point in points]),
-        "score": np.array([nothing if c is None else c.score for c in found]),
-        "score_bound": np.array([nothing if c is None else sign * c.proof.bound for c in found]),
-    }
-    for name in problem.totals:
-        out[name] = np.array([nothing if c is None else c.totals[name] for c in found])
-    out["layers"] = np.array(["" if c is None else " ".join("+".join(v) for v in c.variants) for c in found])
-    return out
+    rows = [
+        {
+            f"limit_{along.total}": _digits(point.value),
+            "status": point.status,
+            "score": _digits(c.score) if c else "",
+            "score_bound": _digits(sign * c.proof.bound) if c else "",
+            **{name: _digits(c.totals[name]) if c else "" for name in problem.totals},
+            "layers": " ".join("+".join(names) for names in c.variants) if c else "",
+        }
+        for point in points
+        for c in (point.choice,)
+    ]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def _digits(value: float) -> str:
+    return f"{value:.10g}"
 
 
 def _without(limit: Limit, along: Sweep) -> Limit | None:

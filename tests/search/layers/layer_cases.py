@@ -51,3 +51,24 @@ def within(problem: Problem, limits: tuple[Limit, ...]) -> tuple[list[Ints], Flo
     """Every choice that keeps the limits, and its score."""
     kept = [t for t in listed(problem) if all(x.keeps(problem.total_of(t, x.total)) for x in limits)]
     return kept, np.array([problem.score_of(t) for t in kept])
+
+
+def middling(seed: int) -> tuple[Problem, tuple[Limit, ...]]:
+    """24 layers of 5 x 4 variants whose costs layers share, scores of their own, four limits that bind."""
+    r = np.random.default_rng(seed)
+    layers, parts = 24, []
+    for name, variants in (("attention", 5), ("ffn", 4)):
+        size = np.sort(r.integers(1, 40, variants))[::-1].astype(float)
+        loss = (size[0] - size) * r.uniform(0.5, 2, (layers, 1)) * r.uniform(0.8, 1.2, (layers, variants))
+        kv = size * (name == "attention")
+        cost = np.stack([size * 1.1 + kv * r.uniform(0.5, 2), size * 2, kv, size], -1)
+        whole = np.broadcast_to(cost, (layers, variants, 4))
+        parts.append(Part(name, tuple(f"{name}{i}" for i in range(variants)), loss, whole))
+    problem = Problem(tuple(parts), COSTS, np.ones(4))
+    full = {name: problem.total_of(np.zeros((layers, 2), int), name) for name in COSTS}
+    return problem, (
+        Limit("decode_s", most=0.7 * full["decode_s"]),
+        Limit("weight_bytes", most=0.72 * full["weight_bytes"]),
+        Limit("kv_bytes", most=0.6 * full["kv_bytes"]),
+        Limit("params", least=0.6 * full["params"]),
+    )
