@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -19,20 +18,16 @@ from meshwright.optimizer.question import resolve
 from meshwright.optimizer.recommend import recommend_in
 from meshwright.optimizer.report.words import size_of
 from meshwright.optimizer.solve import SolveOptions
-from meshwright.search.architecture import Counts, Ends, counts_of, model_of
-from meshwright.search.grid import Grid, Listing, Rule, list_shapes
+from meshwright.search.architecture import Counts, counts_of, model_of
+from meshwright.search.grid import Grid
 from meshwright.search.law import Law, Priced
-from meshwright.search.law_columns import Bools, Columns
 from meshwright.search.shape import Shapes
 from meshwright.search.trained.find import Chosen, Outcome, find, quickest
 from meshwright.search.trained.floors import replace_training
+from meshwright.search.trained.known import NO_LIMIT, known_shapes
 from meshwright.search.trained.layouts import Layouts
 from meshwright.search.trained.pairs import Pairs
 from meshwright.search.trained.tokens import Fixed, Free, Losses, Tokens
-
-_NO_LIMIT = (0.0, float("inf"))
-# What tells a dense model from a mixture, and mixtures apart: outside of it a law speaks of other models altogether.
-_KIND = ("activation", "shared_share")
 
 
 @dataclass(frozen=True)
@@ -114,7 +109,7 @@ def train(
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
     framework: str = "jax",
-    params: tuple[float, float] = _NO_LIMIT,
+    params: tuple[float, float] = NO_LIMIT,
     extrapolate: bool = False,
     runner_ups: int = 0,
     options: SolveOptions | None = None,
@@ -144,7 +139,7 @@ def train(
             f"a tolerance of {training.batch_tolerance:.0%} moves the batch, and shapes are compared at one batch; "
             "leave the tolerance out"
         )
-    listing, ends = _listed(grid, law, params, extrapolate), grid.ends
+    listing, ends = known_shapes(grid, law, params, extrapolate), grid.ends
     shapes, counts = listing.shapes, counts_of(listing.shapes, ends)
     given = resolve(
         model_of(shapes, 0, ends), cluster, training,
@@ -176,40 +171,6 @@ def tokens_of(losses: Losses, training: Training, deadline_s: float) -> Tokens:
     """Fixed where the run has a length, free where it has none."""
     batch, wanted = training.global_batch_tokens, training.total_tokens
     return Free(losses, batch, deadline_s) if wanted is None else Fixed(losses, batch, deadline_s, wanted)
-
-
-def _listed(grid: Grid, law: Law, params: tuple[float, float], extrapolate: bool) -> Listing:
-    """The grid's shapes of the kinds that the law knows, within a range of parameters."""
-    if not (
-        isinstance(params, tuple) and len(params) == 2 and all(isinstance(p, int | float) for p in params)
-    ):
-        raise InputError(f"params is {shown(params)}; give a pair such as (1e9, 1e10)")
-    low, high = params
-    if not 0 <= low <= high:
-        raise InputError(f"params from {low:g} to {high:g} hold no number; give the smaller one first")
-    limits: dict[str, Rule] = {}
-    for name in () if extrapolate else _KIND:
-        if name in law.box and law.box[name].known:
-            limits[f"{law.name} was fitted at {name} {law.box[name]}"] = partial(_kind_of_law, law, name)
-    if params != _NO_LIMIT:
-        limits[f"parameters from {low:.4g} to {high:.4g}"] = partial(_within, grid.ends, params)
-    listing = list_shapes(grid, limits)
-    if not len(listing.shapes):
-        fallen = ", ".join(f"{rule} {count:,}" for rule, count in listing.removed.items() if count)
-        raise InputError(
-            f"the rules leave none of the {listing.listed:,} shapes of the grid ({fallen}); widen the grid or --params, "
-            "choose another law, or allow kinds that it was not fitted on with --extrapolate"
-        )
-    return listing
-
-
-def _kind_of_law(law: Law, name: str, shapes: Shapes) -> Bools:
-    return law.box[name].holds(Columns.of(shapes).given()[name])
-
-
-def _within(ends: Ends, params: tuple[float, float], shapes: Shapes) -> Bools:
-    count = counts_of(shapes, ends).params
-    return np.asarray((count >= params[0]) & (count <= params[1]))
 
 
 def _check_runner_ups(count: object) -> None:

@@ -1,0 +1,105 @@
+"""The answer of `served.serve` as a page."""
+
+from meshwright.costmodel.working import Step, Value, Working
+from meshwright.hardware.units import human_bytes, human_seconds
+from meshwright.optimizer.report.words import size_of
+from meshwright.search.served.find import Served
+from meshwright.search.served.serve import Serving
+
+_AXES = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn_ratio", "experts", "top_k", "shared")
+_HOW = (
+    "products, cache and weights are cut evenly over the ways of tensor parallelism, and every crossing of the network "
+    "is waited for; a prompt is prefilled alone on its replica, other sequences wait meanwhile"
+)
+
+
+def working(made: Serving) -> Working:
+    """One screen."""
+    request, limits = made.request, made.limits
+    asked = {
+        "cluster": Step(made.cluster.name, "", note=made.cluster.fabric_note),
+        "devices": Step(made.cluster.devices),
+        **made.board.given(),
+        "prompt": Step(request.prompt, "tokens"),
+        "output": Step(request.output, "tokens"),
+        "weight_bytes": Step(request.weight_bytes, "B"),
+        "kv_bytes": Step(request.kv_bytes, "B"),
+        **({"tpot_most": Step(limits.tpot_s, "s")} if limits.tpot_s < float("inf") else {}),
+        **({"ttft_most": Step(limits.ttft_s, "s")} if limits.ttft_s < float("inf") else {}),
+        "law": Step(made.law.name, "", note=made.law.source),
+    }
+    return Working(
+        f"best model by {made.law.name} that {made.cluster.name} serves, {request.prompt} tokens in and {request.output} out",
+        asked,
+        _answer(made) | _proof(made),
+        _binds(made),
+        (*made.priced.warnings, *made.board.notes, _HOW),
+    )  # fmt: skip
+
+
+def _answer(made: Serving) -> dict[str, Step]:
+    best, chips = made.best, made.cluster.chips
+    part = best.choice.part
+    return {
+        **{f"best_{name}": Step(_value(made, name)) for name in _AXES},
+        "best_params": Step(int(made.counts.params[best.row])),
+        "best_active_params": Step(int(made.counts.active_params[best.row])),
+        "best_loss": Step(float(made.priced.loss[best.row]), made.law.unit),
+        "in_law_box": Step(bool(made.priced.inside[best.row])),
+        "tp": Step(part.ways),
+        "replicas": Step(part.replicas),
+        "batch": Step(best.choice.batch, "sequences", note="at once on each replica"),
+        "t_token": Step(best.token_s, "s"),
+        "t_token_network": Step(best.token_network_s, "s", note="of t_token in collectives"),
+        "t_prefill": Step(best.ttft_s, "s"),
+        "t_prefill_network": Step(best.ttft_network_s, "s"),
+        "device_memory": Step(best.device_bytes, "B"),
+        "tokens_per_s_chip": Step(
+            best.tokens_per_s / chips, "tokens/s", "batch * replicas / (t_token * chips)"
+        ),
+    }
+
+
+def _proof(made: Serving) -> dict[str, Step]:
+    return {
+        "shapes_listed": Step(made.listed),
+        **{f"removed_{_key(rule)}": Step(n) for rule, n in made.removed.items() if n},
+        "choices": Step(len(made.choices), note="of tp and batch"),
+        "shapes_looked_at": Step(made.looked_at, note="in order of loss: those before the answer keep no limit"),
+        "pairs_floored": Step(made.floors, note="shapes x choices priced without the network, a floor"),
+        "pairs_priced": Step(made.exact, note="with it"),
+        "status": Step("OPTIMAL", note="no shape of the grid with less loss keeps the limits on any choice"),
+    }  # fmt: skip
+
+
+def _binds(made: Serving) -> str:
+    name, share = max(made.shares.items(), key=lambda item: item[1])
+    own = f"the answer takes {share:.1%} of {name}"
+    if made.missed is None:
+        return f"the grid: no shape of it has less loss; {own}"
+    over, times = max(made.missed_shares.items(), key=lambda item: item[1])
+    return (
+        f"{over}: {_shape(made, made.missed)} would reach a loss of {float(made.priced.loss[made.missed.row]):.4f}, but takes "
+        f"{_amount(made.missed, over)}, {times:.3g} times what is allowed, even with tp={made.missed.choice.part.ways}; {own}"
+    )
+
+
+def _amount(served: Served, limit: str) -> str:
+    if limit == "memory":
+        return f"{human_bytes(served.device_bytes)} on a device"
+    return human_seconds(served.token_s if limit == "tpot" else served.ttft_s)
+
+
+def _shape(made: Serving, served: Served) -> str:
+    s, row = made.shapes, served.row
+    return f"{int(s.layers[row])} layers of width {int(s.width[row])} ({size_of(int(made.counts.params[row]))} parameters)"
+
+
+def _value(made: Serving, name: str) -> Value:
+    cell: Value = getattr(made.shapes, name)[made.best.row].item()
+    return cell
+
+
+def _key(text: str) -> str:
+    """A reason as the name of a step."""
+    return "_".join("".join(c if c.isalnum() else " " for c in text.lower()).split())

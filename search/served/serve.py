@@ -1,0 +1,155 @@
+"""serve(): grid, law, slice and latency in; the best model that the slice serves, how it is cut, and a proof, out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
+
+from meshwright.costmodel.collectives import Network
+from meshwright.costmodel.doors import ClusterSource, check_positive, check_whole, cluster_of
+from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.setting import ideal_network, network_of
+from meshwright.hardware.calibration import load_efficiency
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import WorkloadError, check_type
+from meshwright.hardware.inference_rates import is_inference_rates
+from meshwright.hardware.units import human_bytes, human_seconds
+from meshwright.optimizer.plan import Infeasible
+from meshwright.optimizer.report.words import size_of
+from meshwright.search.architecture import Counts, counts_of
+from meshwright.search.board import Board, board_of
+from meshwright.search.grid import Grid
+from meshwright.search.law import Law, Priced
+from meshwright.search.served.find import Choice, Limits, Pricer, Served, closest, find
+from meshwright.search.served.slices import parts_of
+from meshwright.search.shape import Shapes
+from meshwright.search.trained.known import NO_LIMIT, known_shapes
+
+BATCHES = tuple(2**n for n in range(11))  # sequences at once on a replica, where nobody says
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The answer.
+
+    Attributes:
+        board: one device of the slice. best: the best shape with its ways, replicas and batch.
+        missed: the shape of least loss, where it is another: where it passes its worst limit by least.
+        listed, removed: shapes of the grid, and those that each rule removed.
+        looked_at: shapes in order of loss up to the answer. choices: of ways and batch.
+        floors, exact: pairs of a shape and a choice priced without and with the network.
+    """
+
+    law: Law
+    grid: Grid
+    cluster: Cluster
+    board: Board
+    request: Request
+    limits: Limits
+    shapes: Shapes
+    counts: Counts
+    priced: Priced
+    best: Served
+    missed: Served | None
+    shares: Mapping[str, float]
+    missed_shares: Mapping[str, float]
+    listed: int
+    removed: Mapping[str, int]
+    looked_at: int
+    choices: tuple[Choice, ...]
+    floors: int
+    exact: int
+
+
+def serve(
+    law: Law,
+    grid: Grid,
+    cluster: ClusterSource,
+    request: Request,
+    *,
+    tpot_s: float | None = None,
+    ttft_s: float | None = None,
+    batch: int | None = None,
+    compute: str | None = None,
+    weights: str = "bf16",
+    efficiency: str = "ideal",
+    memory_bytes: float | None = None,
+    tokens: int | None = None,
+    params: tuple[float, float] = NO_LIMIT,
+    extrapolate: bool = False,
+) -> Serving:
+    """The shape of least loss that a slice serves within the limits, by tensor-parallel replicas.
+
+    Args:
+        request: prompt, output and bytes per element; of batch 1, the sequences at once are `batch`.
+        batch: sequences at once on each replica; None: a power of two up to 1024, the one that makes most tokens.
+        tokens: of training, for laws that read them.
+
+    Raises:
+        InputError: the question is wrong. Infeasible: proven that no shape keeps the limits on any part.
+    """
+    check_type("law", law, Law, "what load_law gives")
+    check_type("grid", grid, Grid, "what load_grid gives")
+    check_type("request", request, Request, "a Request(batch=1, prompt=..., output=...)")
+    check_positive(WorkloadError, tpot=tpot_s, ttft=ttft_s)
+    if batch is not None:
+        check_whole(WorkloadError, batch=batch)
+    found = cluster_of(cluster)
+    board = board_of(
+        replace(found, levels=(), devices=1, chips=1),
+        compute=compute, weights=weights, efficiency=efficiency, memory_bytes=memory_bytes,
+    )  # fmt: skip
+    listing = known_shapes(grid, law, params, extrapolate)
+    shapes, counts = listing.shapes, counts_of(listing.shapes, grid.ends)
+    priced = law.loss(law.columns(shapes, counts, None if tokens is None else float(tokens)))
+    limits = Limits(*(np.inf if limit is None else float(limit) for limit in (tpot_s, ttft_s)))
+    pricer = Pricer(shapes, grid.ends, board.device, replace(request, batch=1), limits)
+    parts = parts_of(_network(found, efficiency), found.devices)
+    choices = tuple(Choice(part, b) for part in parts for b in ((batch,) if batch else BATCHES))
+    loss = np.broadcast_to(priced.loss, (len(shapes),))
+    best, looked_at = find(pricer, loss, choices)
+    if best is None:
+        raise _refusal(pricer, closest(pricer, np.arange(len(shapes)), choices), found, counts)
+    floors, exact = pricer.floors, pricer.exact
+    first = int(np.argmin(loss))
+    missed = None if loss[first] == loss[best.row] else closest(pricer, np.array([first]), choices)
+    return Serving(
+        law, grid, found, board, pricer.request, limits, shapes, counts, priced, best, missed,
+        pricer.shares(best), {} if missed is None else pricer.shares(missed),
+        listing.listed, listing.removed, looked_at, choices, floors, exact,
+    )  # fmt: skip
+
+
+def _network(cluster: Cluster, efficiency: str) -> Network:
+    """At the rates of the efficiency file; rates of inference know of one device, and leave links at their peak."""
+    if is_inference_rates(efficiency):
+        return ideal_network(cluster)
+    return network_of(cluster.levels, load_efficiency(efficiency, cluster.chip))
+
+
+def _refusal(pricer: Pricer, near: Served, cluster: Cluster, counts: Counts) -> Infeasible:
+    s, row, part = pricer.shapes, near.row, near.choice.part
+    taken = pricer.shares(near)
+    name = max(taken, key=lambda limit: taken[limit])
+    spent = {"tpot": near.token_s, "ttft": near.ttft_s, "memory": near.device_bytes}[name]
+    allowed = {
+        "tpot": pricer.limits.tpot_s,
+        "ttft": pricer.limits.ttft_s,
+        "memory": float(pricer.one.memory_bytes),
+    }[name]
+    told = human_bytes if name == "memory" else human_seconds
+    reason = (
+        f"no shape of the grid keeps {' and '.join(_asked(pricer.limits))} on {cluster.name}; the closest, "
+        f"{int(s.layers[row])} layers of width {int(s.width[row])} with {size_of(int(counts.params[row]))} parameters, "
+        f"takes {told(spent)} of {name} where {told(allowed)} are allowed (tp={part.ways}, {near.choice.batch} sequences "
+        "on a replica). Allow more, ask for a smaller batch or prompt, or add smaller shapes."
+    )
+    return Infeasible(reason, None, None, {"limits": len(s)})
+
+
+def _asked(limits: Limits) -> list[str]:
+    given = {"tpot": limits.tpot_s, "ttft": limits.ttft_s}
+    return [f"{name} {human_seconds(limit)}" for name, limit in given.items() if isfinite(limit)] + [
+        "the memory"
+    ]
