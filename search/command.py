@@ -8,10 +8,11 @@ import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from meshwright.hardware.errors import InputError
 from meshwright.optimizer import arguments
+from meshwright.search import modes
 
 if TYPE_CHECKING:
     from meshwright.costmodel.working import Working
@@ -20,20 +21,7 @@ if TYPE_CHECKING:
     from meshwright.search.law import Law
 
 LISTED = 50_000  # rows of a grid that are priced one by one; a larger grid goes to the engine
-_FILES = ("plot", "csv", "parquet", "config")
-
-
-class Mode(NamedTuple):
-    """A kind of question: the module that answers it, and the option that asks for it."""
-
-    module: str
-    option: str
-
-
-MODES: tuple[Mode, ...] = (
-    Mode("meshwright.search.trained.command", "--train-tokens"),
-    Mode("meshwright.search.machine.command", "--device-space"),
-)
+FILES = ("plot", "csv", "parquet", "config")
 
 
 def add(subparsers: Any) -> None:
@@ -41,23 +29,21 @@ def add(subparsers: Any) -> None:
     parser = arguments.command(
         subparsers, "search", run, "best model shapes for a device: loss against latency"
     )
-    _question(parser)
-    _limits(parser)
-    _pricing(parser)
-    files = parser.add_argument_group("files")
-    files.add_argument("--plot", metavar="FILE", help="draw the front (.svg or .png)")
-    files.add_argument(
-        "--csv",
-        metavar="FILE",
-        help="all shapes that were priced; of a grid above 50,000 rows the front and the best",
-    )
-    files.add_argument("--parquet", metavar="FILE", help="the same, typed")
-    files.add_argument(
-        "--config", metavar="DIR", help="a folder with config.json for each best shape and the front"
-    )
-    for mode in MODES:
-        import_module(mode.module).add_options(parser)
+    names = {"": _added(parser, _question, _limits, _pricing, _files)}
+    names |= {mode.module: _added(parser, import_module(mode.module).add_options) for mode in modes.MODES}
+    defaults = {name: parser.get_default(name) for part in names.values() for name in part}
+    parser.set_defaults(options=modes.Options(names, defaults))
     arguments.as_json(parser)
+
+
+def _added(
+    parser: argparse.ArgumentParser, *adders: Callable[[argparse.ArgumentParser], object]
+) -> tuple[str, ...]:
+    """Names of the options that these add."""
+    before = len(parser._actions)
+    for add_options in adders:
+        add_options(parser)
+    return tuple(action.dest for action in parser._actions[before:])
 
 
 def _question(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +53,7 @@ def _question(parser: argparse.ArgumentParser) -> None:
     )
     add_option("--prompt", type=arguments.count("--prompt"), metavar="N", help="tokens in")
     add_option("--output", type=arguments.count("--output"), metavar="N", help="tokens out")
-    add_option("--batch", metavar="N", help="sequences at once (1)")
+    add_option("--batch", metavar="N", help="sequences at once (1); training: tokens a step")
     add_option("--weights", default="bf16", metavar="DTYPE", help="of stored weights (bf16)")
     add_option("--kv", default="bf16", metavar="DTYPE", help="of the cache (bf16)")
     add_option("--head", metavar="DTYPE", help="of the token table and the head (as the weights)")
@@ -107,28 +93,44 @@ def _pricing(parser: argparse.ArgumentParser) -> None:
     add_option("--efficiency", metavar="NAME", help="rates: ideal, edge, mfu=0.4 or a YAML file (ideal)")
 
 
+def _files(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files")
+    group.add_argument("--plot", metavar="FILE", help="draw the front (.svg or .png)")
+    group.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="all shapes that were priced; of a grid above 50,000 rows the front and the best",
+    )
+    group.add_argument("--parquet", metavar="FILE", help="the same, typed")
+    group.add_argument(
+        "--config", metavar="DIR", help="a folder with config.json for each best shape and the front"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     from meshwright.optimizer.asks.answer import give
 
-    return give(args, _answer_of(args)(args))
+    mode = modes.chosen(args)
+    if mode is None:
+        return give(args, one_device(args))
+    if args.config is not None:  # training alone reads it
+        return give(args, _trained_with_config(args))
+    working: Working = import_module(mode.module).answer(args)
+    return give(args, working)
 
 
-def _answer_of(args: argparse.Namespace) -> "Callable[[argparse.Namespace], Working]":
-    """The one mode that is asked for."""
-    modules = [(mode, import_module(mode.module)) for mode in MODES]
-    wanted = [(mode, module) for mode, module in modules if module.wanted(args)]
-    if not wanted:
-        return one_device
-    if len(wanted) > 1:
-        asked = " and ".join(mode.option for mode, _ in wanted)
-        raise InputError(f"{asked} ask different questions; ask one at a time")
-    for name in _FILES:
-        if getattr(args, name) is not None:
-            raise InputError(
-                f"--{name} is written of a search on one device; leave it out with {wanted[0][0].option}"
-            )
-    answer: Callable[[argparse.Namespace], Working] = wanted[0][1].answer
-    return answer
+def _trained_with_config(args: argparse.Namespace) -> "Working":
+    """The shapes that a training search ranks, as config.json too."""
+    from meshwright.search.output.config import check_folder, write_configs
+    from meshwright.search.trained.answer import working
+    from meshwright.search.trained.command import found
+
+    check_folder(args.config)
+    made = found(args)
+    rows = [chosen.row for chosen in made.outcome.ranked]
+    note = f"meshwright search on {made.given.cluster.name} by {made.law.name}"
+    write_configs(args.config, made.shapes, rows, made.grid.ends, made.given.training.seq_len, note)
+    return working(made)
 
 
 def one_device(args: argparse.Namespace) -> "Working":
@@ -170,7 +172,7 @@ def _several(args: argparse.Namespace) -> "Working":
     from meshwright.search.grid import load_grid
     from meshwright.search.machine.several_answer import fronts_working
 
-    for name in (*_FILES, "laws", "budgets"):
+    for name in (*FILES, "laws", "budgets"):
         if getattr(args, name) is not None:
             raise InputError(f"--{name} is of a search on one device; name one, or leave it out")
     if (size := load_grid(args.grid).size) > LISTED:

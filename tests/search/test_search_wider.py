@@ -138,7 +138,10 @@ def test_measured_rates_give_their_band(ask: Ask) -> None:
         (["--laws", "besiroglu"], "law besiroglu needs tokens"),
         (["--laws", ","], "unknown loss law ''"),
         (["--loss", "3"], "--loss is reached by a device of --device-space or by one of several"),
-        (["--device-space", "example", "--csv", "a.csv"], "--csv is written of a search on one device"),
+        (
+            ["--device-space", "example", "--csv", "a.csv"],
+            "--csv is not read with --device-space; leave it out",
+        ),
         (["--cluster", "apple-m1,apple-m1"], "--cluster names a device twice"),
         (["--cluster", "apple-m1,apple-m2", "--plot", "a.svg"], "--plot is of a search on one device"),
         (["--cluster", "apple-m1,"], "cluster"),
@@ -147,6 +150,11 @@ def test_measured_rates_give_their_band(ask: Ask) -> None:
             "efficiency edge knows no device of architecture",
         ),
         (["--device-space", "example", "--train-tokens", "1T"], "ask different questions; ask one at a time"),
+        (["--params", "1B..2B"], "--params is of --train-tokens, which is not given"),
+        (
+            ["--train-tokens", "1T", "--deadline", "30d"],
+            "--prompt is not read with --train-tokens; leave it out",
+        ),
     ],
 )
 def test_refusals(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
