@@ -33,8 +33,8 @@ NOTES = {
 }
 WIDE_NOTE = "heads wider than 128 under MLC: two rows of Gemma 2 on one device, an effect of its kernels"
 EXPERT_NOTES = {
-    "vllm": "one row: Qwen3-30B-A3B on Jetson AGX Orin",
-    "llama.cpp": "two rows that disagree: gpt-oss-20b on Apple M3 Ultra (about 0.6) and on GB10 (above 1)",
+    "vllm": "one row, which alone asks for 0.43: Qwen3-30B-A3B on Jetson AGX Orin",
+    "llama.cpp": "two rows that disagree: gpt-oss-20b on Apple M3 Ultra asks for 0.67, on GB10 for more than 1",
 }
 FLOP_NOTE = (
     "above 1: products accumulate in 16 bits, faster than the listed peak; a rate never passes the peak"

@@ -61,7 +61,8 @@ def machine_of(name: str, file_devices: Mapping[str, Any], rates: RatesFile) -> 
         chip = load_chip(chip_name)
         kind = rates.architectures.get(chip.architecture) or _kind_of(name)
         share = entry.get("gpu_share", 1.0)
-        peak = _peak(chip) * share if _peak(chip) else _tera(given.get("fp16_dense_tflops"))
+        listed = _peak(chip)
+        peak = _tera(given.get("fp16_dense_tflops")) if listed is None else listed * share
         key = chip.name if share == 1.0 else name
         return Machine(name, key, chip.name, kind, chip.hbm_bytes_per_s, peak or math.inf, True)
     kind = entry.get("kind") or _kind_of(name)

@@ -108,7 +108,7 @@ def fit(columns: Columns, weight: Floats) -> Fit:
     Errors: MissingExtraError where SciPy is not installed.
     """
     try:
-        from scipy.optimize import least_squares
+        from scipy.optimize import least_squares  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("a fit of rates", "fit") from None
     kept = weight > 0

@@ -134,7 +134,7 @@ def test_files_of_the_user_are_checked(
 def test_sparse_support_is_said() -> None:
     """A reader of expert_share must see on how few rows it stands."""
     engines = load_rates_file("edge").engines
-    assert engines["vllm"].expert_share.note == "one row: Qwen3-30B-A3B on Jetson AGX Orin"
+    assert engines["vllm"].expert_share.note.startswith("one row, which alone asks for 0.43: Qwen3-30B-A3B")
     assert engines["llama.cpp"].expert_share.note.startswith("two rows that disagree")
     for engine in engines.values():
         share = engine.expert_share
