@@ -13,7 +13,7 @@ from meshwright.search.breakdown import breakdown
 from meshwright.search.engine.answers import Certificate
 from meshwright.search.output.config import shape_name
 
-_ROWS = 12  # of the front on the page
+_ROWS = 10  # of the front on the page
 _PHASES = {"total": "total latency", "ttft": "prefill", "tpot": "a token", "memory": "memory"}
 
 _PLAS_LEAVES_OUT = (
@@ -116,10 +116,7 @@ def _best(done: Searched, i: int) -> dict[str, Step]:
         f"feed-forward of {s.expert_width[i]}"
     )  # fmt: skip
     shared = f" and {s.shared[i]} shared" if s.shared[i] else ""
-    told_shape = (
-        f"{s.layers[i]} layers, width {s.width[i]}, {s.heads[i]} heads of {s.head_dim[i]} over {s.kv_heads[i]} KV, "
-        f"{ffn}{shared}"
-    )
+    told_shape = f"{s.heads[i]} heads of {s.head_dim[i]} over {s.kv_heads[i]} KV; {ffn}{shared}"
     inside = bool(done.priced.inside[i])
     out = {
         "best_shape": Step(shape_name(s, i), "", "", told_shape),

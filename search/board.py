@@ -9,11 +9,11 @@ from meshwright.costmodel.working import Step
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip
 from meshwright.hardware.errors import InputError, MissingFigureError, check_type
+from meshwright.hardware.figures import Figure
 from meshwright.hardware.inference_rates import InferenceRates, is_inference_rates, load_inference_rates
 
 _IDEAL = (
-    "ideal rates: every peak is reached, so times are floors; published runs on such boards decode at 0.31 (a mixture) "
-    "to 0.87 of the bandwidth; --efficiency edge has rates fitted on them"
+    "ideal rates: times are floors; published runs reach 0.31 to 0.87 of the bandwidth (--efficiency edge)"
 )
 _HALF = ("fp16", "bf16")  # what products run in where nobody says; both are 16 bits wide
 
@@ -37,15 +37,17 @@ class Board:
 
     def given(self) -> dict[str, Step]:
         """Rates and memory as an answer states them."""
-        chip, decode, prefill = self.chip, self.device.decode, self.device.prefill
+        chip, device = self.chip, self.device
         peak, bandwidth = chip.peak[self.compute], chip.memory.bandwidth  # type: ignore[index]
-        held = "" if self.device.memory_bytes == chip.memory_bytes else "as given"
+        held = chip.memory.capacity.source
+        if device.memory_bytes != chip.memory_bytes:
+            held = "as given"
+        elif chip.memory_warning:
+            held = f"nominal, no source gives what is usable; {held}"
         return {
-            "C": Step(
-                prefill.flop_per_s, "FLOP/s", "", f"{self.compute} products, peak {peak.text}; {peak.source}"
-            ),
-            "W": Step(decode.bytes_per_s, "B/s", "", f"peak {bandwidth.text}; {bandwidth.source}"),
-            "memory": Step(self.device.memory_bytes, "B", "", held or chip.memory.capacity.source),
+            "C": _reached(device.prefill.flop_per_s, "FLOP/s", peak, self.compute),
+            "W": _reached(device.decode.bytes_per_s, "B/s", bandwidth, ""),
+            "memory": Step(device.memory_bytes, "B", "", held),
             "rates": Step(self.efficiency),
         }
 
@@ -92,8 +94,6 @@ def board_of(
             notes[0] = f"rates of {name}: {shares.provenance}"
     if memory_bytes is not None:
         device = device.holding(float(memory_bytes))
-    elif chip.memory_warning:
-        notes.append(chip.memory_warning)
     return Board(found.name, chip, device, dtype, stored, name, (*notes, *_width_notes(stored, dtype)))
 
 
@@ -104,6 +104,12 @@ def _measured(rates: InferenceRates) -> list[str]:
         f"{1 + rates.prefill.band:.2f} in prefill ({rates.prefill.rows}), their devices left out"
     )
     return [bands, *rates.notes]
+
+
+def _reached(rate: float, unit: str, figure: Figure, dtype: str) -> Step:
+    """A rate, the peak behind it where less is reached, and the source of that."""
+    of = f"of {figure.text}" if rate != figure.si else ""
+    return Step(rate, unit, "", "; ".join(filter(None, (dtype, of, figure.source))))
 
 
 def _products(chip: Chip) -> str:

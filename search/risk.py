@@ -9,6 +9,7 @@ from meshwright.costmodel.working import Step, Working
 from meshwright.search.asked import Searched
 from meshwright.search.law import Law
 from meshwright.search.machine.pairs import kept
+from meshwright.search.output.config import shape_name
 from meshwright.search.spread import Spread, spread
 
 
@@ -34,15 +35,17 @@ def with_risk(working: Working, done: Searched, laws: Sequence[Law], tokens: flo
     )
     found = spread(done.shapes[rows], chosen, (done.priced.law, *laws), counts, tokens)
     steps = {f"regret_{row['law']}": _step(found, n) for n, row in enumerate(found.rows()) if n}
-    far = [
-        f"{one.priced.law.name} was not fitted at such {', '.join(one.priced.outside)}: its losses there are extrapolations"
+    far = "; ".join(
+        f"{one.priced.law.name} at such {', '.join(one.priced.outside)}"
         for one in found.opinions[1:]
         if one.priced.outside
-    ]
-    return replace(working, steps={**working.steps, **steps}, notes=(found.notes()[0], *far, *working.notes))
+    )
+    notes = (found.notes()[0], *((f"extrapolated, not fitted there: {far}",) if far else ()), *working.notes)
+    return replace(working, steps={**working.steps, **steps}, notes=notes)
 
 
 def _step(found: Spread, n: int) -> Step:
     row, opinion = found.rows()[n], found.opinions[n]
-    told = f"ranks the choice {row['rank_of_choice']}, agrees by Spearman {row['spearman']}; its own best: {row['own_best']}"
+    own = shape_name(found.shapes, opinion.best)
+    told = f"its rank of the choice: {row['rank_of_choice']}; Spearman {row['spearman']}; its own best: {own}"
     return Step(opinion.regret, opinion.priced.law.unit, "", told)

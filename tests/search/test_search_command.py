@@ -110,7 +110,7 @@ def test_what_is_assumed_is_told(ask: Ask) -> None:
     assert any("widened as they are read and multiplied in fp16" in note for note in weight_only["notes"])
     assert w8a8["given"]["C"]["value"] == 2 * weight_only["given"]["C"]["value"] == 85.5e12
     assert w8a8["steps"]["front_points"]["value"] > 0
-    assert any(note.startswith("ideal rates: every peak is reached") for note in w8a8["notes"])
+    assert any(note.startswith("ideal rates: times are floors") for note in w8a8["notes"])
 
 
 def test_the_page_is_one_screen_and_the_json_the_same_bytes(capsys: pytest.CaptureFixture[str]) -> None:
