@@ -68,7 +68,7 @@ def machine_of(name: str, file_devices: Mapping[str, Any], rates: RatesFile) -> 
     kind = entry.get("kind") or _kind_of(name)
     sourced = "bandwidth_gb_s" in entry
     figures = entry if sourced else given
-    bandwidth = figures.get("bandwidth_gb_s")
+    bandwidth = figures.get("bandwidth_gb_s", 0)
     if not _is_positive(bandwidth):
         raise RefusedError("no bandwidth", f"no source and no devices block gives a bandwidth of {name}")
     peak = _tera(figures.get("fp16_dense_tflops"))
