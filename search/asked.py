@@ -34,6 +34,7 @@ AGAINST: Mapping[str, str] = {
     "memory": "memory_bytes",
 }
 FITS = "memory of the device"
+_MOST_ROWS = 2_000_000  # about 3 GB of columns while they are priced
 
 
 class NoShapeError(MeshwrightError):
@@ -140,6 +141,11 @@ def search_shapes(
     `Law.loss` raise.
     """
     law, grid = check_asked(law, grid, device, request, budgets, latency, against, tokens)
+    if grid.size > _MOST_ROWS:
+        raise InputError(
+            f"the grid has {grid.size:,} rows, more than the {_MOST_ROWS:,} that are priced one by one; ask "
+            "search.proven.prove_shapes, which does not list them, or shorten an axis"
+        )
     pricer = Pricer(grid.ends, device, request, latency)
     listing = list_shapes(grid)
     if not len(listing.shapes):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel.inference.request import Request
-from meshwright.hardware.errors import MeshwrightError
+from meshwright.hardware.errors import InputError, MeshwrightError
 from meshwright.optimizer.cli import main
 from meshwright.search.asked import Against, Budget, search_shapes
 from meshwright.search.board import board_of
@@ -85,6 +85,15 @@ def test_a_large_grid_is_proven_and_says_what_its_files_hold(ask: Ask, tmp_path:
     assert {"head_dim", "shared"} <= set(row) and row["loss"] == pytest.approx(
         steps["best_loss"]["value"], abs=1e-4
     )
+
+
+def test_a_listing_that_would_not_end_points_to_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "huge.yaml").write_text(
+        LARGE.replace("step: 2}", "step: 1}").replace("step: 128}", "step: 8}")
+    )
+    device = board_of("apple-m1").device
+    with pytest.raises(InputError, match=r"\d+,\d+,\d+ rows, more than the 2,000,000 .* prove_shapes"):
+        search_shapes("plas-10b", tmp_path / "huge.yaml", device, Request(1, 64, 4, 2, 2))
 
 
 def test_the_widest_table_shows_every_digit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

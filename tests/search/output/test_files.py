@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshwright.costmodel.inference import seconds
 from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.inference.stack import Stack
 from meshwright.costmodel.readers import load_model
 from meshwright.hardware.errors import InputError, MissingExtraError
 from meshwright.optimizer.cli import main
 from meshwright.search.asked import Budget, Searched, search_shapes
 from meshwright.search.board import board_of
+from meshwright.search.output.config import write_configs
 from meshwright.search.output.plot import draw_front
 from meshwright.search.output.table import check_parquet, columns_of, write_csv, write_parquet
 
@@ -122,6 +125,22 @@ def test_the_command_writes_what_it_is_asked(tmp_path: Path, capsys: pytest.Capt
         "meshwright search on jetson-orin-nano-8gb by plas-10b"
         in (tmp_path / "found" / folders[0] / "config.json").read_text()
     )
+
+
+def test_a_written_config_costs_what_its_row_says(found: Searched, tmp_path: Path) -> None:
+    """The reader of configurations and the one-model cost model, against the columns that the search priced."""
+    rows = [int(i) for i in found.on_front[::7]]
+    device, request = found.device, found.request
+    for row, path in zip(
+        rows, write_configs(tmp_path, found.shapes, rows, found.grid.ends, 288), strict=True
+    ):
+        stack = Stack.of(load_model(path))
+        assert seconds.prefill_s(stack, device, request) == pytest.approx(float(found.costs.prefill_s[row]))
+        assert seconds.token_s(stack, device, request) == pytest.approx(float(found.costs.token_s[row]))
+        memory = sum(seconds.memory_bytes(stack, request).values())
+        assert memory == pytest.approx(float(found.costs.memory_bytes[row]))
+        law = found.priced.law
+        assert float(law.loss(found.shapes[np.array([row])]).loss[0]) == pytest.approx(float(found.loss[row]))
 
 
 def test_places_that_take_no_file(found: Searched, tmp_path: Path) -> None:
