@@ -92,7 +92,7 @@ def test_a_listing_that_would_not_end_points_to_the_engine(tmp_path: Path) -> No
         LARGE.replace("step: 2}", "step: 1}").replace("step: 128}", "step: 8}")
     )
     device = board_of("apple-m1").device
-    with pytest.raises(InputError, match=r"\d+,\d+,\d+ rows, more than the 2,000,000 .* prove_shapes"):
+    with pytest.raises(InputError, match=r"\d+,\d+,\d+ rows, more than the 2,000,000 .*prove_shapes"):
         search_shapes("plas-10b", tmp_path / "huge.yaml", device, Request(1, 64, 4, 2, 2))
 
 
