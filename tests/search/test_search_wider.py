@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel.inference.request import Request
+from meshwright.costmodel.readers import load_model
 from meshwright.hardware.errors import InputError, MeshwrightError
 from meshwright.optimizer.cli import main
 from meshwright.search.asked import Against, Budget, search_shapes
@@ -140,6 +141,27 @@ def test_measured_rates_give_their_band(ask: Ask) -> None:
     assert edge["given"]["W"]["value"] < ideal["given"]["W"]["value"]
     assert any(note.startswith("80% of measured times lie within a factor") for note in edge["notes"])
     assert "part_launch" in edge["steps"]
+
+
+def test_a_trained_shape_is_written_too(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "few.yaml").write_text(
+        LARGE.replace("step: 2}", "step: 19}").replace("step: 128}", "step: 1792}").replace("[0, 1]", "[0]")
+    )
+    words = [
+        "--train-tokens",
+        "20B",
+        "--deadline",
+        "30d",
+        "--law",
+        "besiroglu",
+        "--grid",
+        str(tmp_path / "few.yaml"),
+    ]
+    found = ask("search", "--cluster", "h100:8x1", *words, "--config", str(tmp_path / "trained"))
+    counts = [load_model(path).params for path in (tmp_path / "trained").iterdir()]
+    assert found["steps"]["best_params"]["value"] in counts
+    ranked = len(found["table"]) or 1
+    assert len(counts) == ranked
 
 
 @pytest.mark.parametrize(
