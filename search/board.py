@@ -123,10 +123,14 @@ def _products(chip: Chip) -> str:
 
 
 def _width_notes(stored: str, dtype: str) -> list[str]:
-    if ELEMENT_BYTES[stored] == ELEMENT_BYTES[dtype]:
-        return []
-    line = (
-        f"weights of {stored} are widened as they are read and multiplied in {dtype} (weight-only); "
-        f"--compute {stored} has products in {stored} where the device lists such a peak"
-    )
-    return [line]
+    notes = []
+    if ELEMENT_BYTES[dtype] < ELEMENT_BYTES["bf16"]:
+        notes.append(
+            f"products run in {dtype}, activations are narrowed for them; attention's scores stay in 16 bits"
+        )
+    if ELEMENT_BYTES[stored] < ELEMENT_BYTES[dtype]:
+        notes.append(
+            f"weights of {stored} are widened as they are read and multiplied in {dtype} (weight-only); "
+            f"--compute {stored} has products in {stored} where the device lists such a peak"
+        )
+    return notes
