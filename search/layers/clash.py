@@ -10,6 +10,9 @@ from meshwright.search.layers.limits import told
 from meshwright.search.layers.problem import Limit, Problem
 from meshwright.search.layers.settle import Options, Settled, settle
 
+# For what could be reached: told to four digits, a proof to the last is not needed.
+_LABELS, _WORK = 1000, 1.0
+
 
 def clash(problem: Problem, limits: Sequence[Limit], options: Options) -> str:
     """One sentence: the limits that clash, and for each what is best within the others of them."""
@@ -25,8 +28,11 @@ def clash(problem: Problem, limits: Sequence[Limit], options: Options) -> str:
 
 
 def _smallest(problem: Problem, limits: Sequence[Limit], options: Options) -> list[Limit]:
-    """Limits that still clash and of which each is needed; one whose dropping is undecided stays."""
-    kept = list(limits)
+    """Limits that still clash and of which each is needed; one whose dropping is undecided stays.
+
+    Without scores no label is better than another, so the program is asked alone.
+    """
+    kept, options = list(limits), replace(options, labels=0)
     for limit in limits:
         without = [other for other in kept if other is not limit]
         if _best(_scored(problem, None), without, options).status == "INFEASIBLE":
@@ -35,15 +41,18 @@ def _smallest(problem: Problem, limits: Sequence[Limit], options: Options) -> li
 
 
 def _reached(problem: Problem, limit: Limit, others: Sequence[Limit], options: Options) -> str:
-    """The best of what a limit limits, under others."""
+    """The best of what a limit limits, under others, to the digits that are told."""
     sign, word = (1.0, "least") if np.isfinite(limit.most) else (-1.0, "most")
     aimed = _scored(problem, limit.total, sign)
-    done = _best(aimed, others, options)
+    instance = instance_of(aimed, others)
+    done = settle(instance, replace(options, labels=min(options.labels, _LABELS), work_limit=_WORK))
     if done.taken is None:
-        return f"what {limit.total} could be was not settled within the work limit"
-    value = told(limit.total, problem.total_of(done.taken, limit.total))
-    found = "reachable" if done.status == "OPTIMAL" else "found within the work limit"
-    return f"the {word} {limit.total} {found} is {value}"
+        return f"what {limit.total} could be was not settled"
+    value = problem.total_of(done.taken, limit.total)
+    bound = sign * (instance.offset + instance.tick * done.bound) + problem.column(limit.total)[1]
+    found, beyond = told(limit.total, value), told(limit.total, bound)
+    unsure = "" if found == beyond else f"; none beyond {beyond}"
+    return f"the {word} {limit.total} {'found' if unsure else 'reachable'} is {found}{unsure}"
 
 
 def _best(problem: Problem, limits: Sequence[Limit], options: Options) -> Settled:

@@ -13,7 +13,7 @@ import numpy as np
 
 from meshwright.search.layers.problem import Bools, Floats, Ints, Limit, Problem
 
-SCORE_TICKS = 100_000_000
+SCORE_TICKS = 10_000_000_000
 _COST_BITS = 44
 
 
