@@ -5,6 +5,7 @@ from meshwright.hardware.units import human_bytes, human_seconds
 from meshwright.optimizer.report.words import size_of
 from meshwright.search.served.find import Served
 from meshwright.search.served.serve import Serving
+from meshwright.search.trained.answer import left_out
 
 _AXES = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn_ratio", "experts", "top_k", "shared")
 _HOW = (
@@ -63,12 +64,12 @@ def _answer(made: Serving) -> dict[str, Step]:
 def _proof(made: Serving) -> dict[str, Step]:
     return {
         "shapes_listed": Step(made.listed),
-        **{f"removed_{_key(rule)}": Step(n) for rule, n in made.removed.items() if n},
+        **left_out(made.removed),
         "choices": Step(len(made.choices), note="of tp and batch"),
-        "shapes_looked_at": Step(made.looked_at, note="in order of loss: those before the answer keep no limit"),
-        "pairs_floored": Step(made.floors, note="shapes x choices priced without the network, a floor"),
+        "looked_at": Step(made.looked_at, note="by loss, up to the answer"),
+        "pairs_floored": Step(made.floors, note="shapes x choices, without the network"),
         "pairs_priced": Step(made.exact, note="with it"),
-        "status": Step("OPTIMAL", note="no shape of the grid with less loss keeps the limits on any choice"),
+        "status": Step("OPTIMAL", note="no shape with less loss keeps the limits"),
     }  # fmt: skip
 
 
@@ -98,8 +99,3 @@ def _shape(made: Serving, served: Served) -> str:
 def _value(made: Serving, name: str) -> Value:
     cell: Value = getattr(made.shapes, name)[made.best.row].item()
     return cell
-
-
-def _key(text: str) -> str:
-    """A reason as the name of a step."""
-    return "_".join("".join(c if c.isalnum() else " " for c in text.lower()).split())

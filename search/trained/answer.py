@@ -1,5 +1,7 @@
 """The answer of `trained.train` as a page: the model, its run, what binds, and the proof."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from meshwright.costmodel.counting.counts import rule_flops
@@ -9,7 +11,7 @@ from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.units import human_count, human_seconds
 from meshwright.optimizer.report.words import size_of
 from meshwright.search.trained.compute_optimal import compute_optimal
-from meshwright.search.trained.find import NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
+from meshwright.search.trained.find import BEATEN, NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
 from meshwright.search.trained.tokens import Fixed
 from meshwright.search.trained.train import Trained
 
@@ -20,6 +22,9 @@ _KEEPS_OUT = {
     TOO_SLOW: "the deadline: {shape} would reach a loss of {loss:.4f}, but its compute alone takes {least} at least",
     NO_LAYOUT: "the deadline and the memory: {shape} would reach a loss of {loss:.4f}, but no layout of it fits and is in time",
 }
+
+
+_WHY = {TOO_LARGE: "too_large", TOO_SLOW: "too_slow", NO_LAYOUT: "no_layout", BEATEN: "beaten"}
 
 
 def working(made: Trained) -> Working:
@@ -43,7 +48,7 @@ def working(made: Trained) -> Working:
         asked,
         _answer(made) | _by_law(made) | _proof(made),
         _binds(made),
-        (*made.priced.warnings, *made.plan.warnings),
+        (f"--layout {layout_text(made.plan.layout)}", *made.priced.warnings, *made.plan.warnings),
         table if len(table) > 1 else (),
     )
 
@@ -58,15 +63,26 @@ def _answer(made: Trained) -> dict[str, Step]:
         "best_active_params": Step(int(made.counts.active_params[best.row])),
         "best_loss": Step(best.loss, made.law.unit),
         "in_law_box": Step(bool(made.priced.inside[0])),
-        "trained_tokens": Step(tokens, "tokens", "steps * batch" if not isinstance(made.tokens, Fixed) else ""),
-        "tokens_per_param": Step(tokens / params, "ratio"),
-        "layout": Step(layout_text(made.plan.layout)),
+        "tokens_trained": Step(tokens, "tokens", "steps * batch" if not isinstance(made.tokens, Fixed) else ""),
+        "per_param": Step(tokens / params, "tokens", "tokens_trained / best_params"),
+        **{name: Step(word) for name, word in _degrees(made.plan.layout).items()},
         "t_step": Step(priced.step_s, "s"),
         "steps": Step(best.steps, "", "deadline / t_step, whole" if not isinstance(made.tokens, Fixed) else ""),
         "days": Step(made.days(best), "days", "steps * t_step"),
         "mfu": Step(priced.mfu, "ratio"),
-        "device_memory": Step(heaviest, "B", note=f"{heaviest / priced.capacity_bytes:.0%} of what tensors may fill"),
+        "device_memory": Step(heaviest, "B", note=f"{heaviest / priced.capacity_bytes:.0%} of the usable"),
     }  # fmt: skip
+
+
+def _degrees(layout: Layout) -> dict[str, Value]:
+    """What is cut, and how; the whole layout stands in the notes."""
+    told: dict[str, Value] = {"dp": layout.dp, "zero": layout.zero}
+    told |= {
+        name: getattr(layout, name)
+        for name in ("cp", "tp", "pp", "vpp", "ep", "etp")
+        if getattr(layout, name) > 1
+    }
+    return told | {"micro_batch": layout.micro_batch, "recompute": "/".join(layout.policies)}
 
 
 def layout_text(layout: Layout) -> str:
@@ -91,7 +107,7 @@ def _by_law(made: Trained) -> dict[str, Step]:
     if split is None:
         return {}
     return {
-        "compute": Step(flops, "FLOP", "6 * best_params * trained_tokens"),
+        "compute": Step(flops, "FLOP", "6 * best_params * tokens_trained"),
         "law_params": Step(
             split.params, "", note="the law's own best split of that compute, no machine in it"
         ),
@@ -104,17 +120,21 @@ def _proof(made: Trained) -> dict[str, Step]:
     proof = made.proof
     return {
         "shapes_listed": Step(proof.listed),
-        **{f"removed_{_key(rule)}": Step(n) for rule, n in proof.removed.items() if n},
-        **{f"shapes_{_key(why)}": Step(n) for why, n in proof.kept_out.items() if n},
-        "shapes_searched": Step(
-            proof.searched, note="all layouts of each, those that cannot beat the answer cut off"
-        ),
-        "pairs": Step(proof.pairs, "", "sum over shapes of their legal layouts"),
-        "plans_priced": Step(proof.plans_priced, note="in full, with stages and placement"),
+        **left_out(proof.removed),
+        **{_WHY[why]: Step(n, note=why) for why, n in proof.kept_out.items() if n},
+        "searched": Step(proof.searched, note="shapes whose layouts were searched"),
+        "pairs": Step(proof.pairs, note="shapes x legal layouts"),
+        "plans_priced": Step(proof.plans_priced, note="in full: stages, placement"),
         "share_priced": Step(proof.share_priced, "ratio", "plans_priced / pairs"),
         "rows_bounded": Step(proof.rows_bounded, note="layouts of which only a bound was computed"),
-        "status": Step("OPTIMAL", note="no shape of the grid has less loss under any layout of its space"),
+        "status": Step("OPTIMAL", note="no shape has less loss, whatever its layout"),
     }
+
+
+def left_out(removed: Mapping[str, int]) -> dict[str, Step]:
+    """Shapes that are not in the space, by rule."""
+    by_rule = ", ".join(f"{rule} {count:,}" for rule, count in removed.items() if count)
+    return {"left_out": Step(sum(removed.values()), note=by_rule)} if by_rule else {}
 
 
 def _binds(made: Trained) -> str:
@@ -159,9 +179,3 @@ def _value(number: np.generic) -> Value:
     """A cell of a column as a plain number."""
     plain: Value = number.item()
     return plain
-
-
-def _key(text: str) -> str:
-    """A reason as the name of a step."""
-    words = "".join(c if c.isalnum() else " " for c in text.replace("'s", "").lower())
-    return "_".join(words.split())

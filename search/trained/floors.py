@@ -28,7 +28,10 @@ _ON_HOST = ("master", "optimizer")
 
 
 def step_floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
-    """Seconds that a step of the nominal batch takes at least under any layout, [R]. Of `given` all but the model."""
+    """Seconds that a step of the nominal batch takes at least under any layout, [R]. Of `given` all but the model.
+
+    The batch must be one that does not move (no tolerance): a larger one might take less for each of its tokens.
+    """
     kind = 2 * (shapes.experts > 1) + (shapes.shared > 0)
     floor_s = np.zeros(len(shapes))
     for one in np.unique(kind):  # columns of one kind of layer at a time: what a kind lacks has no width
@@ -61,13 +64,9 @@ def _floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
 
 
 def replace_model(given: Setting, model: ModelSpec) -> Setting:
-    """The same question of another model; what is known of the network stays known."""
-    changed = Setting(
-        model, given.cluster, given.training, given.efficiency, given.framework, given.overlap, given.streams
-    )
-    for name in ("rates", "network", "_best_rates"):
-        if name in given.__dict__:
-            changed.__dict__[name] = given.__dict__[name]
+    """The same question of another model; rates and network, which know of none, are not made again."""
+    changed = replace(given, model=model)
+    changed.__dict__.update(rates=given.rates, network=given.network)
     return changed
 
 

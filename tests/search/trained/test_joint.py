@@ -1,7 +1,7 @@
 """Shape and layout in one proof against exhaustive search: every shape's every layout, listed and priced by an oracle
 that knows nothing of the optimizer, and the least loss that ends in time picked by hand."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
@@ -70,6 +70,8 @@ def case(seed: int) -> Case:
     )  # fmt: skip
     law = load_law(random.choice(LAWS))
     cluster = parse_cluster(CLUSTERS[seed % len(CLUSTERS)])
+    if seed % 8 == 2:  # hosts that take activations, optimizer state or both
+        cluster = replace(cluster, host_memory_bytes=2 * 10**12, cpu_update_params_per_s=1e9)
     sequences = random.choice((4, 6, 8, 12) if cluster.devices < 8 else (4, 8))
     seq_len = random.choice((1024, 2048))
     batch = sequences * seq_len
@@ -83,7 +85,7 @@ def case(seed: int) -> Case:
     capacity = given.capacity_bytes
     if seed % 5 < 3:  # memory binds, or lets some shapes fit only in a slower layout
         capacity = int(random.choice(needs) * random.uniform(0.9, 2.0))
-        cluster = with_memory(given, _memory_for(given, capacity), None).cluster
+        cluster = with_memory(given, _memory_for(given, capacity), cluster.host_memory_bytes).cluster
         capacity = resolve(
             model_of(shapes, 0, grid.ends), cluster, training, framework=framework
         ).capacity_bytes

@@ -43,13 +43,13 @@ def free() -> Trained:
 def test_free_tokens_come_out_near_the_split_that_the_law_makes_of_the_compute() -> None:
     """About as far from it as the machine, which the law does not know, makes of it: here less than a quarter."""
     page = working(free())
-    assert page.number("tokens_per_param") == pytest.approx(
+    assert page.number("per_param") == pytest.approx(
         page.number("law_tokens") / page.number("law_params"), rel=0.25
     )
     assert page.number("law_loss") <= page.number("best_loss") <= page.number("law_loss") + 1e-3
     assert page.number("days") == pytest.approx(2.0, rel=1e-4)
     assert page.number("days") <= 2.0
-    assert page.number("trained_tokens") == page.number("steps") * 2**20
+    assert page.number("tokens_trained") == page.number("steps") * 2**20
     assert "the deadline" in page.binds
 
 
@@ -94,7 +94,7 @@ def test_a_later_deadline_never_raises_the_loss_and_nothing_changes_between_two_
 def test_fixed_tokens_take_the_best_shape_that_ends_in_time() -> None:
     made = train(load_law("besiroglu"), some_grid(), "h100:8x1", replace(JOB, total_tokens=10**10), DAY_S / 4)
     page = working(made)
-    assert page.number("trained_tokens") == 10**10
+    assert page.number("tokens_trained") == 10**10
     assert page.number("steps") == -(-(10**10) // 2**20)
     assert "would reach a loss of" in page.binds
     assert made.plan.run is not None
@@ -218,7 +218,7 @@ def test_the_mode_of_the_command() -> None:
     )
     assert command.wanted(args)
     page = command.answer(args)
-    assert page["trained_tokens"] == 2 * 10**9
+    assert page["tokens_trained"] == 2 * 10**9
     assert page.number("best_params") <= 2e8
     assert page["batch"] == 128 * 4096
     assert len(page.table) == 2
