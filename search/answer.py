@@ -2,19 +2,14 @@
 
 import numpy as np
 
-from meshwright.costmodel.inference import seconds
 from meshwright.costmodel.working import Step, Value, Working, told
-from meshwright.hardware.errors import InputError
-from meshwright.search import closed_forms
-from meshwright.search.architecture import stack_of
 from meshwright.search.asked import Budget, NoShapeError, Searched
 from meshwright.search.board import Board
-from meshwright.search.breakdown import breakdown
 from meshwright.search.engine.answers import Certificate
 from meshwright.search.output.config import shape_name
+from meshwright.search.why import binding, closed_form, edges, outside, parts_s
 
 _ROWS = 10  # of the front on the page
-_PHASES = {"total": "total latency", "ttft": "prefill", "tpot": "a token", "memory": "memory"}
 
 _PLAS_LEAVES_OUT = (
     "latency by PLAS' aggregated forms, which leave out embedding and head, the square term of attention, the "
@@ -40,8 +35,8 @@ def answer(done: Searched, board: Board) -> Working:
     if done.budgets and not kept:
         raise NoShapeError(_closest(done))
     steps, binds = _counts(done), "no budget is given; the table is the front"
-    notes = [_edges(done, kept), *_closed_form(done, kept), *_outside(done), *board.notes]
-    bound = [(label(b), _binding(done, b, i)) for b, i in zip(done.budgets, done.best, strict=True)]
+    notes = [edges(done, kept), *closed_form(done, kept), *outside(done), *board.notes]
+    bound = [(label(b), binding(done, b, i)) for b, i in zip(done.budgets, done.best, strict=True)]
     if len(bound) == 1:
         steps |= _best(done, kept[0])
         binds = bound[0][1]
@@ -134,103 +129,11 @@ def _best(done: Searched, i: int) -> dict[str, Step]:
         "best_total": Step(float(costs.total_s[i]), "s", "", "prefill + output * token"),
         "best_memory": Step(float(costs.memory_bytes[i]), "B"),
     }
-    for group, (prefill, decode) in _parts(done, i).items():
+    for group, (prefill, decode) in parts_s(done, i).items():
         whole = prefill + decode
         share = f"{whole / float(costs.total_s[i]):.1%}: prefill {told(1e3 * prefill)} ms, decode {told(1e3 * decode)} ms"
         out[f"part_{group}"] = Step(whole, "s", "", share)
     return out
-
-
-def _parts(done: Searched, i: int) -> dict[str, tuple[float, float]]:
-    return breakdown(done.shapes, i, done.grid.ends, done.device, done.request, done.latency)
-
-
-def _binding(done: Searched, budget: Budget, i: int | None) -> str:
-    """Which limit the best shape comes closest to, and what takes most there."""
-    if i is None:
-        return "no shape keeps it"
-    shares = {name: float(column[i]) / limit for name, (column, limit) in budget.limits(done.costs).items()}
-    shares["memory"] = max(
-        shares["memory"], float(done.costs.memory_bytes[i]) / float(done.device.memory_bytes)
-    )
-    name = max(shares, key=lambda k: shares[k])
-    parts = _memory_parts(done, i) if name == "memory" else _phase(_parts(done, i), name)
-    whole = sum(parts.values())
-    told_parts = ", ".join(
-        f"{part} {parts[part] / whole:.0%}"
-        for part in sorted(parts, key=lambda k: -parts[k])
-        if parts[part] / whole >= 0.005
-    )
-    return f"{_PHASES[name]}: the best shape takes {shares[name]:.1%} of its limit ({told_parts})"
-
-
-def _phase(parts: dict[str, tuple[float, float]], name: str) -> dict[str, float]:
-    """Seconds by group of the phase that a limit is on."""
-    return {group: {"ttft": a, "tpot": b}.get(name, a + b) for group, (a, b) in parts.items()}
-
-
-def _memory_parts(done: Searched, i: int) -> dict[str, float]:
-    if done.latency == "plas":  # its form has the weights of the layers alone
-        return {"weights": 1.0}
-    held = seconds.memory_bytes(stack_of(done.shapes[np.array([i])], done.grid.ends), done.request)
-    return {part: float(np.asarray(value).reshape(-1)[0]) for part, value in held.items()}
-
-
-def _outside(done: Searched) -> tuple[str, ...]:
-    """Where the law was not fitted: its own words, or one line for several variables."""
-    priced = done.priced
-    if len(priced.outside) < 2:
-        return priced.warnings
-    far = ", ".join(f"{name} in {int(rows.sum()):,}" for name, rows in priced.outside.items())
-    return (
-        f"{priced.law.name} was not fitted there, of {len(done.shapes):,} rows: {far}; losses there are extrapolations",
-    )
-
-
-def _edges(done: Searched, kept: list[int]) -> str:
-    """Axes on which the best shape sits at the end of the grid, where a wider one may do better."""
-    if not kept:
-        return ""
-    i, grid, s, ends = kept[-1], done.grid, done.shapes, []
-    axes: dict[str, tuple[float, ...]] = {
-        "layers": grid.layers, "width": grid.width, "head_dim": grid.head_dim, "shared": grid.shared,
-        "kv_heads": tuple(int(s.heads[i]) if kv == "heads" else kv for kv in grid.kv_heads),
-        "experts": tuple(experts for experts, _ in grid.experts), "ffn_ratio": grid.ffn_ratio,
-    }  # fmt: skip
-    for axis, values in axes.items():
-        value = float(getattr(s, axis)[i])
-        if min(values) < max(values) and value in (min(values), max(values)):
-            ends.append(f"{axis} {value:g} is the {'least' if value == min(values) else 'most'}")
-    return f"at the grid's edge: {', '.join(ends)}; a wider grid may do better" if ends else ""
-
-
-def _closed_form(done: Searched, kept: list[int]) -> tuple[str, ...]:
-    """What PLAS' theorems choose of the activation rate rho at that width, where the law has their form."""
-    try:
-        of = closed_forms.Coefficients.of(done.priced.law.coefficients)
-        i = kept[-1] if kept else int(done.on_front[-1])
-        width = int(done.shapes.width[i])
-        rho = float(closed_forms.memory_activation(of, width))
-    except InputError:
-        return ()
-    offered = _activations(done)
-    lowest, highest = min(offered), max(offered)
-    clipped = min(max(rho, lowest), highest)
-    at = "" if clipped == rho else f", clipped at {clipped:.4g} by the grid"
-    own = float(done.shapes.activation[i])
-    line = (
-        f"memory-bound at width {width:,}: rho* = {rho:.4g}{at}; latency-bound: rho* = {lowest:.4g}, the least; "
-        f"the {'best' if kept else 'slowest of the front'} has {own:.4g}"
-    )
-    return (line,)
-
-
-def _activations(done: Searched) -> list[float]:
-    """Every rho that the grid offers."""
-    pairs = [
-        (e, k, n) for e, k in done.grid.experts for n in done.grid.shared if k <= e and (n == 0 or e > 1)
-    ]
-    return [(k + n) / (e + n) for e, k, n in pairs]
 
 
 def _table(done: Searched) -> tuple[dict[str, Value], ...]:

@@ -13,6 +13,7 @@ from meshwright.costmodel.inference.seconds import LAUNCH
 from meshwright.costmodel.inference.work import ATTENTION, ENDS, FFN
 from meshwright.hardware.errors import MeshwrightError
 from meshwright.optimizer.cli import main
+from meshwright.search.answer import answer
 from meshwright.search.asked import Budget, search_shapes
 from meshwright.search.board import board_of
 from meshwright.search.breakdown import GROUPS, breakdown
@@ -103,6 +104,21 @@ def test_memory_that_binds_is_named_with_what_holds_it(ask: Ask) -> None:
     found = ask("--against", "memory", "--budgets", "2GiB")
     assert found["binds"].startswith("memory: the best shape takes 9") and "weights" in found["binds"]
     assert any(note.startswith("memory-bound at width ") and "rho* = " in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(("limit", "told"), [("ttft_s", "prefill"), ("tpot_s", "a token")])
+def test_two_limits_that_bind_together_give_the_joint_closed_form(limit: str, told: str) -> None:
+    """5.3 at budgets of both kinds in the very ratio of a shape chooses the shape's own rho."""
+    board, asked = board_of("jetson-agx-orin-64gb"), Request(1, 1024, 16, 2, 2)
+    first = search_shapes("plas-10b", "plas", board.device, asked, Budget(**{limit: 0.02}), latency="plas")
+    i = first.best[0]
+    assert i is not None
+    cost = first.costs.prefill_s if limit == "ttft_s" else first.costs.token_s
+    device = board.device.holding(1.01 * float(first.costs.memory_bytes[i]))
+    budget = Budget(**{limit: 1.01 * float(cost[i])})
+    notes = answer(search_shapes("plas-10b", "plas", device, asked, budget, latency="plas"), board).notes
+    own = float(first.shapes.activation[i])
+    assert f"{told} and memory both bind: rho* = {own:.4g} at that r and gqa" in notes
 
 
 def test_what_is_assumed_is_told(ask: Ask) -> None:
