@@ -159,6 +159,19 @@ class Grid(Strict):
             values = getattr(self, axis)
             if len(set(values)) != len(values):
                 raise ValueError(f"{axis} names a value twice")
+        over = [list(pair) for pair in self.experts if pair[1] > pair[0]]
+        if over and "top_k_within_experts" not in self.rules:
+            raise ValueError(
+                f"experts {over[0]} chooses more than there are; add the rule top_k_within_experts"
+            )
+        if (
+            any(self.shared)
+            and any(e == 1 for e, _ in self.experts)
+            and "shared_beside_experts" not in self.rules
+        ):
+            raise ValueError(
+                "shared experts stand beside a dense part too; add the rule shared_beside_experts"
+            )
         return self
 
     @property

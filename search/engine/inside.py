@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from meshwright.hardware.errors import InputError
-from meshwright.search.engine.objective import OF_ATTENTION, OF_FFN, SIZES
 from meshwright.search.engine.parts import LAW_SIZES
+from meshwright.search.engine.pieces import OF_ATTENTION, OF_FFN, SIZES
 from meshwright.search.engine.question import Question, Rule
 from meshwright.search.grid import Mask, Side, Sides
 from meshwright.search.shape import Ints

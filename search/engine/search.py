@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from meshwright.hardware.errors import InputError, shown
-from meshwright.optimizer.plan import Undecided
 from meshwright.search.engine.answers import BEATEN, LISTED, SETTLED
 from meshwright.search.engine.exact import Candidate, Exact, check_drift
 from meshwright.search.engine.objective import Objective
@@ -41,7 +40,7 @@ class Effort:
 
     pairs: int = 1 << 24
     rows: int = 1_000_000
-    points: int = 100_000
+    points: int = 20_000
     work: float = 60.0
 
     def __post_init__(self) -> None:
@@ -116,7 +115,10 @@ class Search:
         return min([row.key for row in self._heap[:1]] + self.undecided, default=np.inf)
 
     def solve(self, rules: Sequence[Rule], wanted: int = 1) -> list[Candidate]:
-        """The best shapes under these rules, which must be as tight as those of the call before; none: proven."""
+        """The best shapes under these rules, which must be as tight as those of the call before.
+
+        None, or not the best, only where `proven` turns false.
+        """
         self.solves += 1
         if self.solves == 1:
             self._bound_all(rules)
@@ -139,10 +141,6 @@ class Search:
             heapq.heappush(self._heap, row)
         if self.undecided and not (best and min(self.undecided) > self.value(best[-1])):
             self.proven = False
-        if not best and not self.proven:
-            raise Undecided(
-                f"{self.settles:,} rows were settled without a shape that keeps the limits; allow more", None
-            )
         return best
 
     def _order(self, candidate: Candidate) -> tuple[float, float, int]:
@@ -209,4 +207,9 @@ class Search:
         else:
             pairs = rows.pairs(layers, ffn, rules, cutoff, wanted)
             found = price(pairs.ffn, pairs.attention, pairs.value) if len(pairs) else []
-        return sorted((c for c in found if c.keeps(rules)), key=self._order)
+        kept = sorted((c for c in found if c.keeps(rules)), key=self._order)
+        if len(kept) < wanted:
+            return kept
+        # What is further from the best was not searched for whole, so it must not stand in once the best is taken.
+        last = self.value(kept[wanted - 1])
+        return [c for c in kept if self.value(c) <= last + NEAR * abs(last)]

@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from meshwright.hardware.errors import InputError, check_type, shown
+from meshwright.optimizer.plan import Undecided
 from meshwright.search.engine.answers import Certificate, Found, NoShape
 from meshwright.search.engine.exact import Candidate, Exact, priced_of, shapes_from
 from meshwright.search.engine.inside import INSIDE, inside_rules, inside_sides
-from meshwright.search.engine.objective import Cost, Loss, Objective, Split, pieces_of
+from meshwright.search.engine.objective import Cost, Loss, Objective, pieces_of
 from meshwright.search.engine.parts import price_parts
+from meshwright.search.engine.pieces import Split
 from meshwright.search.engine.question import RESOURCES, Question, Rule, check_resource
 from meshwright.search.engine.rows import NEAR
 from meshwright.search.engine.search import Effort, Search
@@ -26,35 +28,44 @@ def best_shape(
 
     Of equal losses the one that costs less `against`, of those the first in the grid's listing.
 
-    Errors: NoShape, proven; LawError where no table holds a term of the law; MissingVariableError; InputError.
+    Errors: NoShape, proven; Undecided where the effort ended first; LawError where no table holds a term of the law; MissingVariableError; InputError.
     """
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 10_000:
         raise InputError(f"count is {shown(count)}; give how many shapes are wanted, from 1 to 10,000")
     space = _Space(question, against, effort)
-    search, rules = space.loss_search(), space.rules
-    best = search.solve(rules, count)
+    search = space.loss_search()
+    best = search.solve(space.rules, count)
     if not best:
-        raise space.no_shape()
+        raise space.nothing(search)
     return space.found(best, search, best[0].loss)
 
 
-def exact_front(question: Question, *, against: str = "total_s", effort: Effort | None = None) -> Found:
+def exact_front(
+    question: Question, *, against: str = "total_s", apart: float = 0.0, effort: Effort | None = None
+) -> Found:
     """All shapes within the limits that no other beats in loss and in the cost `against`, by rising cost.
 
-    Each budget is the last point's cost, strictly (epsilon-constraint). Of shapes equal in both the first in the grid's
-    listing. The certificate's value and bound are those of the least loss.
+    Each budget is the last point's cost, strictly (epsilon-constraint), or less than it by the share `apart`: then points
+    of the front are left out, and those that are there are on it. Of shapes equal in both the first in the grid's
+    listing. The certificate's value and bound are those of the least loss; FEASIBLE says that cheaper points may miss.
 
     Errors: as `best_shape`.
     """
+    check_type("apart", apart, (int, float), "a share of the cost")
+    if not 0 <= apart < 1:
+        raise InputError(f"apart is {shown(apart)}; give a share of the cost from 0, below 1")
     space = _Space(question, against, effort)
     search, rules = space.loss_search(), space.rules
     points: list[Candidate] = []
-    while len(points) < space.effort.points and (best := search.solve(rules)):
+    while (best := search.solve(rules)) and (search.proven or not points):
         points.append(best[0])
-        below = float(np.nextafter(best[0].cost(against), -np.inf))
+        if len(points) == space.effort.points or not search.proven:
+            search.proven = False
+            break
+        below = float(np.nextafter(best[0].cost(against) * (1 - apart), -np.inf))
         rules = (*space.rules, Rule(against, against, 1, below))
     if not points:
-        raise space.no_shape()
+        raise space.nothing(search)
     return space.found(points[::-1], search, points[0].loss)
 
 
@@ -122,7 +133,16 @@ class _Space:
         )
         return Found(shapes, costs, priced_of(self.question, shapes), most, certificate)
 
-    def no_shape(self) -> NoShape:
+    def nothing(self, search: Search) -> NoShape | Undecided:
+        """Why a search found nothing."""
+        if not search.proven:
+            return Undecided(
+                f"{search.settles:,} rows were settled without a shape that keeps the limits; allow more",
+                None,
+            )
+        return self._no_shape()
+
+    def _no_shape(self) -> NoShape:
         """Which limit cannot be kept: alone, else beside the others."""
         for rule in self.rules:
             nearest = self.cost_search(rule).solve((_FREE,))[0]
