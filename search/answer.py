@@ -1,13 +1,17 @@
 """The answer of a search on one screen: what was searched, the best under each budget, what binds it, the front."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from meshwright.costmodel.working import Step, Value, Working, told
 from meshwright.search.asked import Budget, NoShapeError, Searched
 from meshwright.search.board import Board
-from meshwright.search.engine.answers import Certificate
 from meshwright.search.output.config import shape_name
 from meshwright.search.why import binding, closed_form, edges, outside, parts_s
+
+if TYPE_CHECKING:
+    from meshwright.search.engine.answers import Certificate
 
 _ROWS = 10  # of the front on the page
 
@@ -84,7 +88,7 @@ def _counts(done: Searched) -> dict[str, Step]:
     }
 
 
-def _proofs(certificates: tuple[Certificate, ...]) -> dict[str, Step]:
+def _proofs(certificates: "tuple[Certificate, ...]") -> dict[str, Step]:
     """What the engine priced and proved, of the front and every budget together."""
     whole = sum(c.shapes_priced for c in certificates)
     sums, parts = sum(c.combined for c in certificates), sum(c.parts_priced for c in certificates)

@@ -138,7 +138,6 @@ def one_device(args: argparse.Namespace) -> "Working":
     from meshwright.search.answer import answer
     from meshwright.search.asked import search_shapes
     from meshwright.search.grid import load_grid
-    from meshwright.search.proven import prove_shapes
 
     _need(args, "cluster", "prompt", "output")
     if "," in args.cluster:
@@ -149,7 +148,11 @@ def one_device(args: argparse.Namespace) -> "Working":
     laws = _laws(args)
     board = _board(args, args.cluster)
     grid = load_grid(args.grid)
-    find = search_shapes if grid.size <= LISTED else prove_shapes
+    find = search_shapes
+    if grid.size > LISTED:
+        from meshwright.search.proven import prove_shapes
+
+        find = prove_shapes
     done = find(
         args.law, grid, board.device, request_of(args), *_budgets(args),
         latency=args.latency, against=args.against, tokens=args.tokens,
