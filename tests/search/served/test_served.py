@@ -29,7 +29,7 @@ from meshwright.search.served.serve import BATCHES, Serving, serve
 from meshwright.search.served.slices import parts_of
 from meshwright.search.trained import command as trained_command
 
-CASES = range(18)
+CASES = range(14)
 CLUSTERS = ("v5e:2x2", "v5e:4x4", "h100:8x1", "h100:4x2", "v5p:2x2x1", "v5e:2x4")
 
 
