@@ -64,7 +64,16 @@ def _spelled(axis: Any) -> Any:
     return Span.model_validate(axis).values() if isinstance(axis, Mapping) else axis
 
 
+def _spelled_whole(axis: Any) -> Any:
+    """The same, of whole numbers."""
+    values = _spelled(axis)
+    if isinstance(axis, Mapping) and not all(isinstance(value, int) for value in values):
+        raise ValueError("from, to and step of this axis are whole numbers")
+    return values
+
+
 Spelled = BeforeValidator(_spelled)
+Whole = BeforeValidator(_spelled_whole)
 
 
 def _heads_fill_width(s: Shapes) -> Mask:
@@ -138,13 +147,13 @@ class Grid(Strict):
 
     source: str
     note: str = ""
-    layers: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
-    width: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
-    head_dim: Annotated[tuple[Size, ...], Spelled, Field(min_length=1)]
-    kv_heads: Annotated[tuple[Size | Literal["heads"], ...], Spelled, Field(min_length=1)]
+    layers: Annotated[tuple[Size, ...], Whole, Field(min_length=1)]
+    width: Annotated[tuple[Size, ...], Whole, Field(min_length=1)]
+    head_dim: Annotated[tuple[Size, ...], Whole, Field(min_length=1)]
+    kv_heads: Annotated[tuple[Size | Literal["heads"], ...], Whole, Field(min_length=1)]
     ffn_ratio: Annotated[tuple[Ratio, ...], Spelled, Field(min_length=1)]
     experts: tuple[tuple[Size, Size], ...] = Field(min_length=1)
-    shared: Annotated[tuple[Annotated[int, Field(ge=0, le=10**4, strict=True)], ...], Spelled,
+    shared: Annotated[tuple[Annotated[int, Field(ge=0, le=10**4, strict=True)], ...], Whole,
                       Field(min_length=1)] = (0,)  # fmt: skip
     vocab: Size
     tied: bool

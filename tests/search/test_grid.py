@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meshwright.costmodel.inference.request import Request
 from meshwright.hardware.errors import InputError, UnknownNameError
-from meshwright.search.grid import Grid, list_shapes, load_grid
+from meshwright.search.grid import RULES, Grid, list_shapes, load_grid, sides_of
 from meshwright.search.plas import memory_bytes
 from meshwright.search.shape import Shapes
 
@@ -88,6 +88,7 @@ def _rows(s: Shapes) -> set[tuple[object, ...]]:
 
 def test_a_wrong_file_is_told_what_to_correct(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "search/data/grids/plas.yaml").read_text()
+    over = text.replace("[16, 2]]", "[16, 2], [2, 3]]")
     file = tmp_path / "grid.yaml"
     for old, new, told in (
         ("distinct]", "distnct]", "'distnct' is no rule; known: heads_fill_width"),
@@ -95,9 +96,20 @@ def test_a_wrong_file_is_told_what_to_correct(tmp_path: Path) -> None:
         ("head_dim: [128]", "head_dim: [0]", "head_dim.0"),
         ("head_dim: [128]", "head_dims: [128]", "head_dims"),
         ("heads]\nffn", "head]\nffn", "kv_heads.4"),
+        ("head_dim: [128]", "head_dim: {from: 256, to: 128}", "to 128 is below from 256"),
+        ("head_dim: [128]", "head_dim: {from: 1, to: 1000000}", "1,000,000 values, more than the 100,000"),
+        ("head_dim: [128]", "head_dim: {from: 1, to: 9, step: 0}", "step"),
+        ("head_dim: [128]", "head_dim: {from: 1, to: 9, by: 2}", "by"),
+        ("head_dim: [128]", "head_dim: {from: 1, to: 2, step: 0.5}", "are whole numbers"),
+        (
+            "top_k_within_experts, ",
+            "",
+            "experts [2, 3] chooses more than there are; add the rule top_k_within_experts",
+        ),
+        ("vocab:", "shared: [0, 1]\nvocab:", "add the rule shared_beside_experts"),
     ):
         assert old in text
-        file.write_text(text.replace(old, new))
+        file.write_text((over if "chooses more" in told else text).replace(old, new))
         with pytest.raises(InputError) as error:
             load_grid(file)
         assert told in str(error.value)
@@ -106,6 +118,48 @@ def test_a_wrong_file_is_told_what_to_correct(tmp_path: Path) -> None:
     assert load_grid(file) == load_grid("plas")
     with pytest.raises(UnknownNameError, match="plas"):
         load_grid("pals")
+
+
+def test_an_axis_by_its_ends_is_the_axis_spelled_out() -> None:
+    spelled = {
+        "layers": list(range(4, 33, 4)),
+        "ffn_ratio": [0.1, 0.2, 0.3],
+        "kv_heads": [1, 2, 3],
+        "shared": [0, 1],
+    }
+    by_ends = {
+        "layers": {"from": 4, "to": 34, "step": 4}, "ffn_ratio": {"from": 0.1, "to": 0.3, "step": 0.1},
+        "kv_heads": {"from": 1, "to": 3}, "shared": {"from": 0, "to": 1},
+    }  # fmt: skip
+    text = load_grid("plas").model_dump() | {"rules": ["shared_beside_experts"]}
+    first, again = (Grid.model_validate(text | axes) for axes in (spelled, by_ends))
+    assert first == again
+    assert _rows(list_shapes(first).shapes) == _rows(list_shapes(again).shapes)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_sides_are_the_listing(seed: int) -> None:
+    """Legal pairs of sides at every width and number of layers are the legal shapes, and rules count alike."""
+    rng = np.random.default_rng(seed)
+    rules = [r for r in RULES if rng.random() < 0.8 or r in ("top_k_within_experts", "shared_beside_experts")]
+    grid = load_grid("plas").model_copy(
+        update={
+            "layers": (1, 3), "width": tuple(rng.choice([96, 128, 192, 256], 2, replace=False).tolist()),
+            "head_dim": (32, 64), "kv_heads": (1, 3, 4, "heads"), "ffn_ratio": (0.25, 0.3),
+            "experts": ((1, 1), (4, 2), (4, 8)), "shared": (0, 1), "rules": tuple(rng.permutation(rules).tolist()),
+        }
+    )  # fmt: skip
+    sides, listing = sides_of(grid), list_shapes(grid)
+    assert dict(sides.removed) == dict(listing.removed)
+    assert len(grid.layers) * sides.pairs(len(grid.width)) == len(listing.shapes)
+    made = set()
+    for i, at in enumerate(sides.attention.width_at):
+        a = sides.attention.shapes[[i]]
+        for j in np.flatnonzero(sides.ffn.width_at == at):
+            f = sides.ffn.shapes[[j]]
+            sizes = (a.width, a.heads, a.kv_heads, a.head_dim, f.ffn_ratio, f.experts, f.top_k, f.shared)
+            made |= {(n, *(x[0].item() for x in sizes)) for n in grid.layers}
+    assert made == _rows(listing.shapes)
 
 
 def test_a_grid_too_large_to_list_is_refused() -> None:
