@@ -80,14 +80,16 @@ def _limits(parser: argparse.ArgumentParser) -> None:
 
 def _pricing(parser: argparse.ArgumentParser) -> None:
     add_option = parser.add_argument
-    add_option("--law", default="plas-10b", metavar="NAME", help="a loss law, or a YAML file (plas-10b)")
+    add_option("--law", metavar="NAME", help="a loss law, or a YAML file (plas-10b; besiroglu for training)")
     add_option(
         "--laws", metavar="LIST", help="laws to hold the choice against, such as gemstones-wdpt,besiroglu"
     )
     add_option(
         "--tokens", type=arguments.count("--tokens"), metavar="N", help="of training, for laws that read them"
     )
-    add_option("--grid", default="plas", metavar="NAME", help="a grid of shapes, or a YAML file (plas)")
+    add_option(
+        "--grid", metavar="NAME", help="a grid of shapes, or a YAML file (plas; pretraining for training)"
+    )
     add_option("--latency", default="full", choices=("full", "plas"),
                help="the cost model, operator by operator, or the paper's aggregated forms (full)")  # fmt: skip
     add_option("--efficiency", metavar="NAME", help="rates: ideal, edge, mfu=0.4 or a YAML file (ideal)")
@@ -147,14 +149,14 @@ def one_device(args: argparse.Namespace) -> "Working":
     _check_files(args)
     laws = _laws(args)
     board = _board(args, args.cluster)
-    grid = load_grid(args.grid)
+    grid = load_grid(args.grid or modes.GRID)
     find = search_shapes
     if grid.size > LISTED:
         from meshwright.search.proven import prove_shapes
 
         find = prove_shapes
     done = find(
-        args.law, grid, board.device, request_of(args), *_budgets(args),
+        args.law or modes.LAW, grid, board.device, request_of(args), *_budgets(args),
         latency=args.latency, against=args.against, tokens=args.tokens,
     )  # fmt: skip
     working = answer(done, board)
@@ -178,7 +180,7 @@ def _several(args: argparse.Namespace) -> "Working":
     for name in (*FILES, "laws", "budgets"):
         if getattr(args, name) is not None:
             raise InputError(f"--{name} is of a search on one device; name one, or leave it out")
-    if (size := load_grid(args.grid).size) > LISTED:
+    if (size := load_grid(args.grid or modes.GRID).size) > LISTED:
         raise InputError(
             f"the grid has {size:,} rows, and several devices list at most {LISTED:,}; search one by one"
         )
@@ -187,7 +189,7 @@ def _several(args: argparse.Namespace) -> "Working":
     if len(devices) < len(boards):
         raise InputError(f"--cluster names a device twice: {args.cluster[:80]}; name each once")
     working = fronts_working(
-        devices, args.law, args.grid, request_of(args), *(_budgets(args) or [Budget()]),
+        devices, args.law or modes.LAW, args.grid or modes.GRID, request_of(args), *(_budgets(args) or [Budget()]),
         latency=args.latency, against=args.against, loss=args.loss, tokens=args.tokens,
     )  # fmt: skip
     notes = dict.fromkeys(note for board in boards for note in board.notes)

@@ -19,6 +19,7 @@ class Mode(NamedTuple):
     reads: tuple[str, ...]
 
 
+LAW, GRID = "plas-10b", "plas"  # what a device is searched with where nobody says
 ONE_DEVICE = ("loss",)  # options of the modes that the mode without one reads: several devices reach a loss
 MODES: tuple[Mode, ...] = (
     Mode(

@@ -42,6 +42,7 @@ def answer(args: argparse.Namespace) -> "Working":
     from meshwright.search.law import load_law
     from meshwright.search.machine.answers import device_answer
     from meshwright.search.machine.space import load_space
+    from meshwright.search.modes import GRID, LAW
 
     for options, why in _REFUSED.items():
         for option in options:
@@ -53,8 +54,8 @@ def answer(args: argparse.Namespace) -> "Working":
     times = {f"{name}_s": getattr(args, name) for name in ("ttft", "tpot", "total")}
     return device_answer(
         load_space(args.device_space),
-        load_law(args.law),
-        load_grid(args.grid),
+        load_law(args.law or LAW),
+        load_grid(args.grid or GRID),
         request_of(args),
         Budget(**{name: limit for name, limit in times.items() if limit is not None}),
         args.loss,

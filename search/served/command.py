@@ -41,6 +41,7 @@ def found(args: argparse.Namespace) -> "Serving":
     from meshwright.hardware.chip import ELEMENT_BYTES
     from meshwright.search.grid import load_grid
     from meshwright.search.law import load_law
+    from meshwright.search.modes import GRID, LAW
     from meshwright.search.served.serve import serve
 
     missing = [f"--{name}" for name in ("cluster", "prompt", "output") if getattr(args, name) is None]
@@ -51,8 +52,8 @@ def found(args: argparse.Namespace) -> "Serving":
     weights, kv = (ELEMENT_BYTES[parse_dtype(name)] for name in (args.weights, args.kv))
     head = None if args.head is None else ELEMENT_BYTES[parse_dtype(args.head)]
     return serve(
-        load_law(args.law),
-        load_grid(args.grid),
+        load_law(args.law or LAW),
+        load_grid(args.grid or GRID),
         args.cluster,
         Request(1, args.prompt, args.output, weights, kv, head),
         tpot_s=args.tpot,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FREE = "free"
 _SEQ, _BATCH = 4096, "4Mi"
+_LAW, _GRID = "besiroglu", "pretraining"  # a law that reads tokens, and sizes of clusters
 _SPAN = re.compile(r"(?P<low>[^.]*(?:\.\d[^.]*)?)\.\.(?P<high>.*)")
 
 
@@ -87,7 +88,7 @@ def found(args: argparse.Namespace) -> "Trained":
         total_tokens=None if args.train_tokens == FREE else args.train_tokens,
     )  # fmt: skip
     return train(
-        load_law(args.law), load_grid(args.grid), args.cluster, training, args.deadline,
+        load_law(args.law or _LAW), load_grid(args.grid or _GRID), args.cluster, training, args.deadline,
         constraints=args.constraints,
         efficiency=args.efficiency or "default",
         framework=args.framework or "jax",
