@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.costmodel.doors import check_positive, check_whole
 from meshwright.costmodel.inference.request import Pass, Request
 from meshwright.costmodel.inference.seconds import Device, Machine, cache_of, ends_s, memory_bytes, operator_s
 from meshwright.costmodel.inference.stack import Stack
 from meshwright.costmodel.inference.work import ATTENTION, FFN, layer_work
 from meshwright.costmodel.model import LayerKind, ModelSpec, Weight
-from meshwright.hardware.errors import ModelError
+from meshwright.hardware.errors import ModelError, WorkloadError
 from meshwright.search.layers.problem import Floats
 from meshwright.search.layers.variants import AttentionVariant, FfnVariant, Variants, is_ffn
 
@@ -31,6 +32,11 @@ class Asked:
     context: int
     weight_bytes: float
     kv_bytes: float
+
+    def __post_init__(self) -> None:
+        check_whole(WorkloadError, batch=self.batch, prompt=self.prompt)
+        check_whole(WorkloadError, 2, context=self.context)
+        check_positive(WorkloadError, weight_bytes=self.weight_bytes, kv_bytes=self.kv_bytes)
 
     @property
     def prefill(self) -> Pass:

@@ -55,6 +55,15 @@ class Problem:
     higher_is_better: bool = False
 
     def __post_init__(self) -> None:
+        check_type("parts", self.parts, tuple, "a tuple of Part")
+        check_type("costs", self.costs, tuple, "a tuple of names")
+        for name in self.costs:
+            check_type("a cost", name, str, "its name")
+        for part in self.parts:
+            check_type("a part", part, Part, "a Part")
+            for what, table in (("score", part.score), ("cost", part.cost)):
+                check_type(f"{what} of {part.name}", table, np.ndarray, "an array of numbers")
+        check_type("constant", self.constant, np.ndarray, "an array of numbers")
         if not self.parts:
             raise InputError("a problem has no parts; give one, or attention and ffn")
         layers = self.parts[0].score.shape[0]
@@ -146,6 +155,7 @@ class Limit:
     text: str = ""
 
     def __post_init__(self) -> None:
+        check_type("total of a limit", self.total, str, "the name of a total, such as 'decode_s'")
         for what, value in (("least", self.least), ("most", self.most)):
             check_type(f"{what} of {self.total}", value, (int, float, np.number), "a number")
             if np.isnan(value):

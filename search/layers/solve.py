@@ -116,6 +116,7 @@ def solve(
     differ: int = 1,
     options: Options | None = None,
     start: Choice | None = None,
+    explain: bool = True,
 ) -> Choices:
     """The best choices under limits.
 
@@ -123,6 +124,7 @@ def solve(
         solutions: choices to find; each differs from every earlier one in at least `differ` layers, and is the best
             that does.
         start: a choice of the same problem to start from, under whatever limits it was found.
+        explain: find which limits clash where no choice keeps them; takes some more solves.
 
     Errors: InputError; NoChoice where no choice keeps the limits; Unsettled where the work limit came first.
     """
@@ -132,11 +134,13 @@ def solve(
         raise InputError(
             f"differ is {differ} and the model has {problem.layers} layers; give at most as many"
         )
-    limits, options = one_sided(limits), options or Options()
+    limits, options = one_sided(limits), Options() if options is None else options
+    check_type("options", options, Options, "Options, such as Options(work_limit=20)")
+    _check_start(problem, start)
     instance = instance_of(problem, limits)
     done = settle(instance, options, None if start is None else start.taken)
     if done.status == "INFEASIBLE":
-        raise NoChoice(clash(problem, limits, options))
+        raise NoChoice(clash(problem, limits, options) if explain else "no choice keeps all limits")
     if done.taken is None:
         raise Unsettled(
             f"no choice was found within the work limit of {options.work_limit:g}, nor a proof that there is none; "
@@ -146,6 +150,16 @@ def solve(
     if solutions == 1:
         return Choices(tuple(found))
     return _further(problem, limits, options, found, solutions, differ)
+
+
+def _check_start(problem: Problem, start: Choice | None) -> None:
+    check_type("start", start, (Choice, type(None)), "a Choice that `solve` found, or None")
+    if start is not None and [p.variants for p in start.problem.parts] != [p.variants for p in problem.parts]:
+        raise InputError("start is a choice among other variants; give one of the same problem, or none")
+    if start is not None and start.problem.layers != problem.layers:
+        raise InputError(
+            f"start has {start.problem.layers} layers and the problem {problem.layers}; give a choice of the same problem"
+        )
 
 
 def _further(

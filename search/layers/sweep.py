@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
 from meshwright.search.layers.limits import parse_value
-from meshwright.search.layers.problem import Floats, Limit, Problem
+from meshwright.search.layers.problem import Floats, Limit, Problem, one_sided
 from meshwright.search.layers.settle import Options
 from meshwright.search.layers.solve import Choice, NoChoice, Unsettled, solve
 
@@ -74,13 +74,16 @@ def sweep(
 
     Errors: InputError.
     """
-    others = [freed for limit in limits if (freed := _without(limit, along)) is not None]
+    check_type("problem", problem, Problem, "a Problem")
+    check_type("along", along, Sweep, "a Sweep, or read one with parse_sweep")
+    others = [freed for limit in one_sided(limits) if (freed := _without(limit, along)) is not None]
     points: dict[float, Point] = {}
     start: Choice | None = None
     # From the tightest on: what keeps a limit keeps the wider ones too.
     for value in sorted(along.values.tolist(), reverse=along.above):
         try:
-            start = solve(problem, [*others, along.limit(value)], options=options, start=start).best
+            held = [*others, along.limit(value)]
+            start = solve(problem, held, options=options, start=start, explain=False).best
             points[value] = Point(value, start.proof.status, start)
         except NoChoice:
             points[value] = Point(value, "INFEASIBLE", None)

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel.doors import ModelSource, check_whole, model_of
+from meshwright.costmodel.doors import ModelSource, model_of
 from meshwright.costmodel.model import ModelSpec
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, check_type
 from meshwright.hardware.files import MAX_BYTES, read_text
 from meshwright.optimizer.files import replacing
 from meshwright.search.board import Board
 from meshwright.search.layers.price import COSTS, Asked, Prices, price
 from meshwright.search.layers.problem import Floats, Part, Problem
-from meshwright.search.layers.scores import Given, Key
+from meshwright.search.layers.scores import Given, Key, read_scores
 from meshwright.search.layers.stand_in import DEFAULT, stand_in
-from meshwright.search.layers.variants import Variants
+from meshwright.search.layers.variants import Variants, load_variants
 
 SCHEMA_VERSION = 1
 
@@ -41,20 +41,25 @@ class Table:
 
 def build_table(
     model: ModelSource,
-    variants: Variants,
+    variants: Variants | str,
     board: Board,
     asked: Asked,
-    given: Given | None = None,
+    given: Given | str | None = None,
     *,
     law: str = DEFAULT,
     higher_is_better: bool = False,
 ) -> Table:
-    """Price and score every variant of every layer.
+    """Price and score every variant of every layer; `variants` and `given` may be the paths of their files.
 
     Errors: InputError naming layer and variant where a score or a cost is missing.
     """
     base = model_of(model)
-    check_whole(InputError, 2, context=asked.context)
+    variants = load_variants(variants) if isinstance(variants, str) else variants
+    given = read_scores(given) if isinstance(given, str) else given
+    check_type("variants", variants, Variants, "Variants, or the path of their file")
+    check_type("board", board, Board, "a Board, such as board_of('jetson-agx-orin-64gb')")
+    check_type("asked", asked, Asked, "an Asked")
+    check_type("given", given, (Given, type(None)), "what read_scores gives, the path of a CSV file, or None")
     prices = price(base, variants, board.device, asked)
     notes = list(board.notes)
     label = ""
@@ -177,6 +182,7 @@ def save_table(table: Table, path: str | PathLike[str]) -> None:
 
 def load_table(path: str | PathLike[str]) -> Table:
     """What `save_table` wrote. Errors: InputError where it is none."""
+    check_type("path", path, (str, PathLike), "the name of a file")
     wanted = "a file that `meshwright layers --save-table` wrote"
     text = read_text(Path(path), wanted)
     try:

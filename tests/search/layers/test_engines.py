@@ -2,14 +2,17 @@
 than is true; the same question gives the same answer.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from layer_cases import middling, small
 
+from meshwright.hardware.errors import InputError
 from meshwright.search.layers.instance import SCORE_TICKS, instance_of
 from meshwright.search.layers.labels import label
 from meshwright.search.layers.near import Near
-from meshwright.search.layers.problem import Limit
+from meshwright.search.layers.problem import Limit, Problem
 from meshwright.search.layers.program import solve_program
 from meshwright.search.layers.relax import relax, undominated
 from meshwright.search.layers.settle import Options, settle
@@ -96,3 +99,22 @@ def test_limits_that_clash_are_named_with_what_can_be_reached() -> None:
     assert "no choice keeps params >= 600 and w <= 900 together" in told
     assert "without params >= 600, the most params reachable is" in told
     assert "without w <= 900, the least weight_bytes reachable is" in told
+
+
+@pytest.mark.parametrize("junk", [3, "x", object(), [1], np.zeros(2)], ids=repr)
+def test_whatever_comes_in_at_a_door_is_refused_in_one_line(junk: Any) -> None:
+    problem, limits = middling(0)
+    doors = (
+        lambda: solve(junk),
+        lambda: solve(problem, [junk]),
+        lambda: solve(problem, limits, options=junk),
+        lambda: solve(problem, limits, start=junk),
+        lambda: solve(problem, limits, solutions=[junk]),  # type: ignore[arg-type]
+        lambda: Problem(junk, problem.costs, problem.constant),
+        lambda: Limit(junk, most="x"),  # type: ignore[arg-type]
+        lambda: Options(work_limit=[junk]),  # type: ignore[arg-type]
+    )
+    for door in doors:
+        with pytest.raises(InputError) as caught:
+            door()
+        assert "\n" not in str(caught.value)

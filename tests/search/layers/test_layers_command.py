@@ -79,3 +79,20 @@ def test_refusals(words: list[str], more: list[str], told: str, capsys: pytest.C
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["layers"]) == 2
     assert "give MODEL, --cluster, --variants, --context, or --table" in capsys.readouterr().err
+
+
+def test_without_a_proof_the_best_so_far_is_printed_and_the_exit_code_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Path(__file__).parents[3] / "benchmarks" / "data" / "layers"
+    words = ["layers", "llama-3-70b", "--cluster", "jetson-agx-orin-64gb", "--variants", str(data / "variants.yaml"),
+             "--scores", str(data / "scores.csv"), "--weights", "int4", "--context", "8192", "--prompt", "1024",
+             "--limit", "decode_ms <= 165, params >= 38e9, kv_bytes <= 3GiB, memory_bytes <= 26GiB", "--json"]  # fmt: skip
+    assert main(words) == 0
+    proven = json.loads(capsys.readouterr().out)["steps"]
+    assert main([*words, "--labels", "3", "--work-limit", "0.0001"]) == 4
+    out, err = capsys.readouterr()
+    rushed = json.loads(out)["steps"]
+    assert rushed["status"]["value"] == "FEASIBLE" and rushed["gap"]["value"] > 0
+    assert rushed["score_bound"]["value"] <= proven["score"]["value"] <= rushed["score"]["value"]
+    assert "the work limit of 0.0001 came before a proof" in err
