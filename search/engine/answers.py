@@ -95,7 +95,7 @@ class NoShape(MeshwrightError):
         self, reason: str, limit: str | None = None, least: float | None = None, beside: bool = False
     ) -> None:
         self.limit, self.least, self.beside = limit, least, beside
-        super().__init__(f"no shape of the grid keeps the limits: {reason}")
+        super().__init__(f"no shape of the grid serves: {reason}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""

@@ -18,9 +18,10 @@ OR-Tools 9.15.6755 called some 1% of such programs optimal at a pair that was no
 where coefficients pass 2^30 (google/or-tools issue 5293 is of the kind), and without it where a linear constraint has an
 enforcement literal. Without either, none of 6,500 solves was wrong, with coefficients from 2^20 to 2^40; so it is here.
 
-Columns of all pairs do the same (`engine.rows`), and are faster wherever the pairs of a row are not many millions:
-nothing here is coupled beyond two sides. The program serves rows past that, and as a check that shares no code with
-the columns but the tables.
+Columns of all pairs do the same (`engine.rows`) and are faster at every size measured (`benchmarks/shapes.py`: 12 times at
+6 million pairs of a row, 25 times at 61 million): nothing is coupled beyond two sides, and bounds leave few options. So
+columns are the rule up to `Effort.pairs` pairs that bounds leave open in a row. The program serves rows past that, where
+columns would be gone through in full, and is the check that shares no code with them but the tables.
 """
 
 from collections.abc import Callable, Sequence
@@ -155,6 +156,8 @@ def settle_by_program(
         solver.parameters.cp_model_presolve = False
         solver.parameters.catch_sigint_signal = False  # Ctrl-C is Python's
         status = solver.solve(program.model)
+        if status == cp_model.MODEL_INVALID:
+            raise RuntimeError(f"the program of a row is invalid: {program.model.validate()}")
         if status == cp_model.INFEASIBLE:
             return found, None
         limit = min(cutoff, sorted(values)[wanted - 1] if len(values) >= wanted else np.inf)

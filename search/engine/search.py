@@ -32,7 +32,7 @@ class Effort:
     """Work, not seconds: the same effort gives the same answer on any machine.
 
     Attributes:
-        pairs: of a row, above which its program is solved instead of columns of all pairs.
+        pairs: that bounds leave open in a row, above which its program is solved instead of columns of all.
         rows: settled at most, over all budgets of a question.
         points: of a front, at most.
         work: deterministic CP-SAT work for one program.
