@@ -45,7 +45,10 @@ class Relaxed:
 def relax(instance: Instance) -> Relaxed | None:
     """The bound at the best multipliers; None where not even fractions of choices keep the limits."""
     lam = _multipliers(instance)
-    return None if lam is None else at(instance, lam)
+    if lam is None:
+        return None
+    found, free = at(instance, lam), at(instance, np.zeros_like(lam))
+    return found if found.bound >= free.bound else free  # never below 0, whatever the linear program gave
 
 
 def at(instance: Instance, lam: Floats) -> Relaxed:
