@@ -1,13 +1,13 @@
 """The answer of `served.serve` as a page."""
 
-from meshwright.costmodel.working import Step, Value, Working
+from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.units import human_bytes, human_seconds
 from meshwright.optimizer.report.words import size_of
+from meshwright.search.output.config import shape_name
 from meshwright.search.served.find import Served
 from meshwright.search.served.serve import Serving
 from meshwright.search.trained.answer import left_out
 
-_AXES = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn_ratio", "experts", "top_k", "shared")
 _HOW = (
     "products, cache and weights are cut evenly over the ways of tensor parallelism, and every crossing of the network "
     "is waited for; a prompt is prefilled alone on its replica, other sequences wait meanwhile"
@@ -42,7 +42,7 @@ def _answer(made: Serving) -> dict[str, Step]:
     best, chips = made.best, made.cluster.chips
     part = best.choice.part
     return {
-        **{f"best_{name}": Step(_value(made, name)) for name in _AXES},
+        "best_shape": Step(shape_name(made.shapes, best.row)),
         "best_params": Step(int(made.counts.params[best.row])),
         "best_active_params": Step(int(made.counts.active_params[best.row])),
         "best_loss": Step(float(made.priced.loss[best.row]), made.law.unit),
@@ -94,8 +94,3 @@ def _amount(served: Served, limit: str) -> str:
 def _shape(made: Serving, served: Served) -> str:
     s, row = made.shapes, served.row
     return f"{int(s.layers[row])} layers of width {int(s.width[row])} ({size_of(int(made.counts.params[row]))} parameters)"
-
-
-def _value(made: Serving, name: str) -> Value:
-    cell: Value = getattr(made.shapes, name)[made.best.row].item()
-    return cell

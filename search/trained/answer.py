@@ -10,6 +10,7 @@ from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.units import human_count, human_seconds
 from meshwright.optimizer.report.words import size_of
+from meshwright.search.output.config import shape_name
 from meshwright.search.trained.compute_optimal import compute_optimal
 from meshwright.search.trained.find import BEATEN, NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
 from meshwright.search.trained.tokens import Fixed
@@ -24,7 +25,13 @@ _KEEPS_OUT = {
 }
 
 
-_WHY = {TOO_LARGE: "too_large", TOO_SLOW: "too_slow", NO_LAYOUT: "no_layout", BEATEN: "beaten"}
+# Name and note of the step that counts shapes kept out.
+_WHY = {
+    TOO_LARGE: ("too_large", "state alone passes all memory"),
+    TOO_SLOW: ("too_slow", "compute alone passes the time"),
+    NO_LAYOUT: ("no_layout", "proven by layout search"),
+    BEATEN: ("beaten", "loss not lower, even at the floor"),
+}
 
 
 def working(made: Trained) -> Working:
@@ -33,7 +40,7 @@ def working(made: Trained) -> Working:
     job = given.training
     length = f"{human_count(made.tokens.wanted)} tokens" if isinstance(made.tokens, Fixed) else "free tokens"
     asked = {
-        "cluster": Step(given.cluster.name, "", note=given.cluster.fabric_note),
+        "cluster": Step(given.cluster.name, "", note=given.cluster.fabric_note.partition(":")[0]),
         "devices": Step(given.cluster.devices),
         "deadline": Step(made.deadline_s / DAY_S, "days"),
         "tokens": Step(job.total_tokens or "free", "tokens" if fixed else ""),
@@ -49,7 +56,7 @@ def working(made: Trained) -> Working:
         _answer(made) | _by_law(made) | _proof(made),
         _binds(made),
         (f"--layout {layout_text(made.plan.layout)}", *made.priced.warnings, *made.plan.warnings),
-        table if len(table) > 1 else (),
+        table,
     )
 
 
@@ -58,7 +65,7 @@ def _answer(made: Trained) -> dict[str, Step]:
     tokens, params = made.trained_on(best), int(made.counts.params[best.row])
     heaviest = max(priced.stage_bytes)
     return {
-        **{f"best_{name}": Step(_value(getattr(made.shapes, name)[best.row])) for name in _AXES},
+        "best_shape": Step(shape_name(made.shapes, best.row)),
         "best_params": Step(params),
         "best_active_params": Step(int(made.counts.active_params[best.row])),
         "best_loss": Step(best.loss, made.law.unit),
@@ -108,9 +115,7 @@ def _by_law(made: Trained) -> dict[str, Step]:
         return {}
     return {
         "compute": Step(flops, "FLOP", "6 * best_params * tokens_trained"),
-        "law_params": Step(
-            split.params, "", note="the law's own best split of that compute, no machine in it"
-        ),
+        "law_params": Step(split.params, "", note="best split of that compute"),
         "law_tokens": Step(split.tokens, "tokens"),
         "law_loss": Step(split.loss, made.law.unit),
     }
@@ -121,13 +126,13 @@ def _proof(made: Trained) -> dict[str, Step]:
     return {
         "shapes_listed": Step(proof.listed),
         **left_out(proof.removed),
-        **{_WHY[why]: Step(n, note=why) for why, n in proof.kept_out.items() if n},
-        "searched": Step(proof.searched, note="shapes whose layouts were searched"),
-        "pairs": Step(proof.pairs, note="shapes x legal layouts"),
-        "plans_priced": Step(proof.plans_priced, note="in full: stages, placement"),
+        **{_WHY[why][0]: Step(n, note=_WHY[why][1]) for why, n in proof.kept_out.items() if n},
+        "searched": Step(proof.searched, note="over their layouts"),
+        "pairs": Step(proof.pairs, note="shapes x layouts"),
+        "plans_priced": Step(proof.plans_priced, note="in full"),
         "share_priced": Step(proof.share_priced, "ratio", "plans_priced / pairs"),
-        "rows_bounded": Step(proof.rows_bounded, note="layouts of which only a bound was computed"),
-        "status": Step("OPTIMAL", note="no shape has less loss, whatever its layout"),
+        "rows_bounded": Step(proof.rows_bounded, note="layouts, a bound alone"),
+        "status": Step("OPTIMAL", note="whatever the layout"),
     }
 
 
@@ -168,7 +173,7 @@ def _row(made: Trained, rank: int) -> dict[str, Value]:
     chosen: Chosen = made.outcome.ranked[rank]
     s, row = made.shapes, chosen.row
     return {
-        **{name: _value(getattr(s, name)[row]) for name in ("layers", "width", "experts", "ffn_ratio", "kv_heads")},
+        "shape": shape_name(s, row),
         "params": int(made.counts.params[row]), "tokens": made.trained_on(chosen),
         "loss": round(chosen.loss, 4), "step_s": round(chosen.fastest.step_s, 4),
         "days": round(made.days(chosen), 3), "in_box": bool(made.priced.inside[rank]),
