@@ -91,7 +91,12 @@ class Question:
             raise InputError(
                 f"two limits on one resource among {', '.join(names)}; give its least and most as one"
             )
-        if np.size(self.device.memory_bytes) != 1:
+        figures = (
+            *vars(self.device.prefill).values(),
+            *vars(self.device.decode).values(),
+            self.device.memory_bytes,
+        )
+        if any(np.size(figure) != 1 for figure in figures):
             raise InputError("the device is a column of devices; ask of one")
         check_type("tokens", self.tokens, (int, float, np.number, type(None)), "a number")
         if self.tokens is not None and not 0 < self.tokens < np.inf:
