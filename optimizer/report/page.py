@@ -64,7 +64,9 @@ def table(rows: Iterable[Cells], align: str, header: Cells = (), bold: Sequence[
     `bold` names rows by number.
     """
     gap = 2 if len(align) <= _MOST_COLUMNS else 1
-    made = Table(box=None, show_header=bool(header), padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+    made = Table(
+        box=None, show_header=bool(header), padding=(0, gap, 0, 0), pad_edge=False, header_style="dim"
+    )
     for index, side in enumerate(align):
         name = Text(header[index]) if header else ""
         made.add_column(
