@@ -178,7 +178,7 @@ def setting(
     if training.compute_dtype not in chip.peak:
         takes = [dtype for dtype in get_args(ComputeDtype) if dtype in chip.peak]
         raise MissingFigureError(
-            f"no source lists a {training.compute_dtype} peak for {chip.name}; "
+            f"no source lists a peak in {training.compute_dtype} for {chip.name}; "
             + (
                 f"of what training takes it has {takes[0]}: use --dtype {takes[0]}"
                 if takes

@@ -138,7 +138,7 @@ class Chip(Strict):
             listed = f"it has {', '.join(self.peak)}" if self.peak else "only its memory is known"
             if dtype == "bf16" and "fp16" in self.peak:
                 listed += "; fp16 is as wide: ask with that where a compute dtype can be named"
-            raise MissingFigureError(f"no source lists a {dtype} peak for {self.name}; {listed}")
+            raise MissingFigureError(f"no source lists a peak in {dtype} for {self.name}; {listed}")
         return float(figure.si) / self.devices_per_chip
 
     @property

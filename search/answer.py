@@ -33,6 +33,11 @@ def answer(done: Searched, board: Board) -> Working:
         "output": Step(request.output, "tokens"),
         "weight_bytes": Step(request.weight_bytes, "B", "", f"of {board.weights}"),
         "kv_bytes": Step(request.kv_bytes, "B"),
+        **(
+            {}
+            if request.head_bytes is None
+            else {"head_bytes": Step(request.head_bytes, "B", "", "of table and head")}
+        ),
         "law": Step(law.name, "", "", law.source),
     }
     kept = [i for i in done.best if i is not None]

@@ -7,7 +7,7 @@ from meshwright.costmodel.inference.seconds import Device
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.working import Step
 from meshwright.hardware.calibration import load_efficiency
-from meshwright.hardware.chip import ELEMENT_BYTES, Chip
+from meshwright.hardware.chip import ELEMENT_BYTES, Chip, is_chip, load_chip
 from meshwright.hardware.errors import InputError, MissingFigureError, check_type
 from meshwright.hardware.figures import Figure
 from meshwright.hardware.inference_rates import InferenceRates, is_inference_rates, load_inference_rates
@@ -60,7 +60,7 @@ def board_of(
     efficiency: str = "ideal",
     memory_bytes: float | None = None,
 ) -> Board:
-    """The one device of that name, such as 'jetson-agx-orin-64gb', with memory as given or its own.
+    """The one device of that name, such as 'jetson-agx-orin-64gb' or 'h100', with memory as given or its own.
 
     compute: dtype whose peak products run at; fp16 where None and the device has it, else bf16. Weights of fewer bits
     are then widened as they are read.
@@ -70,13 +70,8 @@ def board_of(
     """
     check_type("efficiency", efficiency, str, "a name such as 'ideal', or the path of a YAML file")
     check_positive(memory_bytes=memory_bytes)
-    found = cluster_of(cluster)
-    if found.devices != 1:
-        raise InputError(
-            f"{found.name} has {found.devices} devices, a shape is searched for one; name a single device, or give "
-            "--train-tokens or --serve"
-        )
-    chip, stored = found.chip, parse_dtype(weights)
+    title, chip = _single(cluster)
+    stored = parse_dtype(weights)
     dtype = _products(chip) if compute is None else parse_dtype(compute)
     chip.peak_flop_per_s(dtype)  # a peak that no source lists is refused
     if ELEMENT_BYTES[stored] > ELEMENT_BYTES[dtype]:
@@ -94,16 +89,38 @@ def board_of(
             notes[0] = f"rates of {name}: {shares.provenance}"
     if memory_bytes is not None:
         device = device.holding(float(memory_bytes))
-    return Board(found.name, chip, device, dtype, stored, name, (*notes, *_width_notes(stored, dtype)))
+    return Board(title, chip, device, dtype, stored, name, (*notes, *_width_notes(stored, dtype)))
+
+
+def _single(cluster: ClusterSource) -> tuple[str, Chip]:
+    """Name and chip of one device: a board, a cluster of one, or a chip by its bare name."""
+    if isinstance(cluster, str) and is_chip(cluster.strip()):
+        chip = load_chip(cluster.strip())
+        return chip.name, chip
+    found = cluster_of(cluster)
+    if found.devices != 1:
+        raise InputError(
+            f"{found.name} has {found.devices} devices, a shape is searched for one; name a single device, such as "
+            f"{found.chip.name}, or give --train-tokens or --serve"
+        )
+    return found.name, found.chip
 
 
 def _measured(rates: InferenceRates) -> list[str]:
     """How far the rates are known to miss."""
-    bands = (
-        f"80% of measured times lie within a factor {1 + rates.decode.band:.2f} in decode ({rates.decode.rows} rows) and "
-        f"{1 + rates.prefill.band:.2f} in prefill ({rates.prefill.rows}), their devices left out"
+    phases = {"decode": rates.decode, "prefill": rates.prefill}
+    within = " and ".join(
+        f"a factor {1 + phase.band:.2f} in {name} ({phase.rows} rows)"
+        for name, phase in phases.items()
+        if phase.rows
     )
-    return [bands, *rates.notes]
+    unmeasured = [
+        f"no measured row of this kind in {name}: its rates are priors"
+        for name, p in phases.items()
+        if not p.rows
+    ]
+    bands = [f"80% of measured times lie within {within}, their devices left out"] if within else []
+    return [*bands, *unmeasured, *rates.notes]
 
 
 def _reached(rate: float, unit: str, figure: Figure, dtype: str) -> Step:

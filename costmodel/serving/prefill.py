@@ -18,6 +18,7 @@ from meshwright.costmodel.serving.service import (
     money,
 )
 from meshwright.costmodel.working import Step, Working
+from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 
 
@@ -114,13 +115,20 @@ def prefill_model(
         raise WorkloadError("a generate server needs both batch and decode_tokens; give both, or neither")
     served, server, tokens = service.served, service.server, service.context
     found = prefill(served, server, tokens, mfu=mfu, cached=cached, title=service.title)
-    exact = serving.prompt_flops(service.model, tokens - cached, cached) / (server.all_flop_per_s * mfu)
+    exact = serving.prompt_by_operator_s(
+        service.model,
+        server,
+        tokens - cached,
+        cached,
+        mfu,
+        *(ELEMENT_BYTES[d] for d in (service.weights, service.kv)),
+    )
     kind = main_kind(service.model)
     group = kind.attention.heads / kind.attention.kv_heads
     given = {**found.given, "g": Step(group, "heads", note="of queries to one of keys")}
     alpha = critical_intensity(server.flop_per_s, server.hbm_bytes_per_s)
     steps = dict(found.steps) | {
-        "t_exact": Step(max(exact, serving.load_s(served, server)), "s", note="with causal attention"),
+        "t_exact": Step(exact, "s", note="by product, with causal attention"),
         "kv_bytes": Step(served.kv_bytes, "B", note="of the prompt"),
         "critical_length": Step(
             critical_length(alpha, group),

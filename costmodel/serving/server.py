@@ -241,6 +241,24 @@ def step_by_operator_s(
     return sum(s for name, s in seconds.items() if name != "embedding")
 
 
+def prompt_by_operator_s(
+    model: ModelSpec,
+    server: Server,
+    new: int,
+    cached: int,
+    mfu: float,
+    weight_bytes: float,
+    kv_dtype_bytes: float,
+) -> float:
+    """Seconds to make the cache of `new` tokens after `cached` ones, and logits of the last, at a share of peak FLOP/s:
+    each product takes the larger of its FLOPs and all its bytes; of experts those that any token meets are read."""
+    prompt = Pass(1, new, cached, weight_bytes, kv_dtype_bytes, weight_bytes)
+    peak = server.all_flop_per_s * mfu
+    return float(
+        sum(pass_s(Stack.of(model), prompt, Machine(peak, peak, server.all_hbm_bytes_per_s)).values())
+    )
+
+
 def attention_math_s(model: ModelSpec, server: Server, batch: Batch, context: float) -> Batch:
     """Seconds of the FLOPs of all attention kernels, to be held against reading the cache."""
     kinds = zip(model.layers_by_kind, model.kinds, strict=True)

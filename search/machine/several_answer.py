@@ -8,7 +8,7 @@ import numpy as np
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.costmodel.working import Step, Value, Working
-from meshwright.hardware.units import human_rate
+from meshwright.hardware.units import human_bytes, human_rate
 from meshwright.search.asked import Against, Budget, NoShapeError
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law
@@ -46,7 +46,7 @@ def fronts_working(
         )
     given = {
         f"device_{n}": Step(name, "", "", f"{human_rate(device.prefill.flop_per_s, 'FLOP/s')}, "
-                            f"{human_rate(device.decode.bytes_per_s)}, {human_rate(device.memory_bytes, 'B')}")
+                            f"{human_rate(device.decode.bytes_per_s)}, {human_bytes(device.memory_bytes)}")
         for n, (name, device) in enumerate(devices.items(), 1)
     } | {
         "prompt": Step(request.prompt, "tokens"),

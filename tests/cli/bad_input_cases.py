@@ -266,12 +266,12 @@ CASES = [
     (
         MORE,
         "--dtype fp8 --cluster a100:8x1",
-        "no source lists a fp8 peak for a100; of what training takes it has bf16: use --dtype bf16",
+        "no source lists a peak in fp8 for a100; of what training takes it has bf16: use --dtype bf16",
     ),
     (
         MORE,
         "--dtype fp8 --cluster v5e:2x4",
-        "no source lists a fp8 peak for v5e; of what training takes it has bf16: use --dtype bf16",
+        "no source lists a peak in fp8 for v5e; of what training takes it has bf16: use --dtype bf16",
     ),
     (MORE, "--moe-imbalance 0.5", "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
     (MORE, "--moe-imbalance nan", "--moe-imbalance: 'nan' is not a finite number"),

@@ -85,7 +85,7 @@ def test_a_chip_or_its_peak_say_the_same(capsys: pytest.CaptureFixture[str]) -> 
         ("llama-3-8b --kv --batch 4Mi~5%", "--batch 4Mi~5%: a tolerance means nothing in a count; leave out ~"),
         ("llama-3-8b --state --optimizer lion", "unknown optimizer 'lion'; known: adamw, adamw8bit, sgd"),
         ("llama-3-8b --critical-batch", "this count needs --chip, such as --chip v5p"),
-        ("llama-3-8b --critical-batch --chip v5p --dtype fp4", "no source lists a fp4 peak for v5p; it has"),
+        ("llama-3-8b --critical-batch --chip v5p --dtype fp4", "no source lists a peak in fp4 for v5p; it has"),
         ("llama-3-8b --state --profile book", "--profile chooses the figures of --chip; give --chip, or leave"),
         ("llama-3-8b --mfu --tokens 1T", "--mfu needs --tokens and --chip-hours of the run"),
         (

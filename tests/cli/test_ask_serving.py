@@ -136,7 +136,7 @@ def test_a_page_is_one_screen(capsys: Capture, line: str) -> None:
         ("decode llama-3-8b --cluster v5e:1x1 --context 8 --sharding", "v5e:1x1 is one device and nothing is cut; give a larger one"),
         ("decode llama-3-8b --cluster v5e:4x4 --context 8 --weights int3", "unknown dtype 'int3'; did you mean int8 or int4 or tf32?"),
         ("decode llama-3-8b --cluster h100:8x1 --context 8 --compute int4",
-         "no source lists a int4 peak for h100; it has fp32, tf32, bf16, fp16, fp8, int8"),
+         "no source lists a peak in int4 for h100; it has fp32, tf32, bf16, fp16, fp8, int8"),
         ("prefill llama-3-8b --cluster v5e:4x4 --tokens 8192 --decode-tokens 512 --batch 32 --context 100",
          "a context of 100 tokens does not hold a prompt of 8,192; give at least 8,192"),
         ("decode llama-3-8b --cluster v5e:4x4 --context 100 --decode-tokens 5 --prompt-tokens 101",

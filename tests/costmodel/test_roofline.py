@@ -246,7 +246,7 @@ def test_each_place_has_a_rate_or_a_reason(name: str) -> None:
         ("fp8[4,5] x int8[5,6]", {}, ("fp8 and int8 are equally wide: say in which the product is computed, "
          "like --compute fp8")),
         ("bf16[B,D] x bf16[D,F]", {"sizes": {"E": 4}}, "size E=4 names no dimension; the product has B, D, F"),
-        ("fp8[4,5] x fp8[5,6]", {}, "no source lists a fp8 peak for v5e; it has bf16, int8, int4"),
+        ("fp8[4,5] x fp8[5,6]", {}, "no source lists a peak in fp8 for v5e; it has bf16, int8, int4"),
         ("bf16[4,5] x bf16[5,6]", {"source": "hdm"}, "unknown source 'hdm'; did you mean hbm?"),
         ("bf16[4,5] x bf16[5,6]", {"source": "l2"}, "v5e has no L2 cache; ask for its VMEM with --from vmem"),
     ],

@@ -257,7 +257,7 @@ def test_a_sweep_tells_what_is_largest_and_what_is_in_time() -> None:
         (lambda: prefill(Served(1, 1, 1), V5E, 10, mfu=40), WorkloadError, "mfu 40 is not above 0 and at most 1; write 0.4 for 40%"),
         (lambda: replace(LLAMA, weights="int3"), UnknownNameError, "unknown dtype 'int3'; did you mean int8 or int4 or tf32?"),
         (lambda: replace(LLAMA, context=0), WorkloadError, "context is 0; give a whole number from 1 to 1099511627776"),
-        (lambda: replace(LLAMA, compute="fp8").server, MissingFigureError, "no source lists a fp8 peak for v5e; it has bf16, int8, int4"),
+        (lambda: replace(LLAMA, compute="fp8").server, MissingFigureError, "no source lists a peak in fp8 for v5e; it has bf16, int8, int4"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(call: object, error: type[Exception], text: str) -> None:

@@ -205,5 +205,5 @@ def test_what_makes_no_run_is_refused() -> None:
         WorkloadError, match=r"every 1 s, checkpoints of 300 s .* less than 0\.001 of the time is kept"
     ):
         ask(failures=Failures(1.0, 300.0))  # once 3e134 days
-    with pytest.raises(MissingFigureError, match="no source lists a fp8 peak for v4"):
+    with pytest.raises(MissingFigureError, match="no source lists a peak in fp8 for v4"):
         ask("v4:4x4x4", dtype="fp8")

@@ -92,7 +92,7 @@ def test_no_peak_is_a_sparse_headline(name: str) -> None:
 
 def test_a_missing_peak_is_never_guessed() -> None:
     with pytest.raises(
-        MissingFigureError, match=f"no source lists a bf16 peak for {ORIN}; it has fp16, int8; fp16 is"
+        MissingFigureError, match=f"no source lists a peak in bf16 for {ORIN}; it has fp16, int8; fp16 is"
     ):
         load_chip(ORIN).peak_flop_per_s("bf16")
     with pytest.raises(MissingFigureError, match=r"for apple-m3-ultra; only its memory is known$"):
@@ -212,11 +212,11 @@ def test_questions_about_a_board_are_answered(
     [
         (
             ["decode", "llama-3-8b", "--cluster", ORIN, "--context", "1024"],
-            "no source lists a bf16 peak for " + ORIN,
+            "no source lists a peak in bf16 for " + ORIN,
         ),
         (
             ["recommend", "qwen2-0.5b", "--cluster", ORIN, "--batch", "8seq", "--seq", "512"],
-            "no source lists a bf16 peak",
+            "no source lists a peak in bf16",
         ),
         (["decode", "llama-3-8b", "--cluster", f"{ORIN}:2", "--context", "1024"], "boards are single"),
         (

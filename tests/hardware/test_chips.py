@@ -136,7 +136,7 @@ def test_unknown_chip_suggests():
 def test_missing_peak_is_never_extrapolated():
     with pytest.raises(MissingFigureError) as caught:
         load_chip("a100").peak_flop_per_s("fp8")
-    assert str(caught.value) == "no source lists a fp8 peak for a100; it has fp32, tf32, bf16, fp16, int8"
+    assert str(caught.value) == "no source lists a peak in fp8 for a100; it has fp32, tf32, bf16, fp16, int8"
     with pytest.raises(MissingFigureError):
         load_chip("tpu7x").peak_flop_per_s("int8")  # sources disagree, so the fact stays out
 
