@@ -3,9 +3,10 @@
 A legal layout is a row of the layout space: degrees, their kinds, micro-batch, chunks, ZeRO level, recompute and
 offload that obey every rule of `costmodel.legal`, every constraint, and whose degrees the network holds. Frames are
 listed once for each number of layers on a model that any tp cuts; which of them a shape allows, and what experts
-and sharding make of them, is asked of the space itself on the few distinct degrees.
+and sharding make of them, is asked of the space itself on the few distinct degrees of all numbers together.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import lcm
@@ -20,6 +21,7 @@ from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.bounds import best_comm
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.queue import concatenate
 from meshwright.optimizer.space import Space, frames, with_experts, with_sharding
 from meshwright.search.architecture import Ends, model_of
 from meshwright.search.shape import Ints, Shapes
@@ -28,14 +30,15 @@ from meshwright.search.trained.floors import replace_model
 
 @dataclass(frozen=True)
 class _Frames:
-    """Distinct degrees of the legal frames of one number of layers, and how many frames have them."""
+    """Distinct degrees of the legal frames of every number of layers, and how many frames of each number have them.
+
+    Attributes:
+        rows: in order of `key`, [F]. count: by layers, [F]; 0 where no frame of so many layers has them.
+    """
 
     rows: Rows
-    count: Ints
-
-    @cached_property
-    def key(self) -> Ints:
-        return _key(self.rows)
+    key: Ints
+    count: Mapping[int, Ints]
 
 
 @dataclass
@@ -48,8 +51,7 @@ class Pairs:
     wishes: tuple[Constraint, ...]
 
     def __post_init__(self) -> None:
-        self._frames: dict[int, _Frames] = {}
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._known: dict[tuple[Any, ...], Ints] = {}
         self._sharded: dict[tuple[int, int], int] = {}
 
     def total(self) -> int:
@@ -59,19 +61,33 @@ class Pairs:
     def of(self, row: int) -> int:
         """Of one shape."""
         model = model_of(self.shapes, row, self.ends)
-        if model.layers not in self._frames:
-            self._frames[model.layers] = self._list(model.layers, row)
-        frame, kind = self._frames[model.layers], model.kinds[0]
+        frame, kind = self._frames, model.kinds[0]
         tps = np.unique(frame.rows.tp)
         widths = (kind.ffn.width, kind.ffn.expert_width)
         cuts = tuple((width % tps == 0).tobytes() for width in widths)
-        key = (model.layers, kind.attention.heads, kind.attention.kv_heads, kind.ffn.experts, cuts)
+        key = (kind.attention.heads, kind.attention.kv_heads, kind.ffn.experts, cuts)
+        space = Space(replace_model(self.given, model), self.wishes)
         if key not in self._known:
-            self._known[key] = self._count(frame, Space(replace_model(self.given, model), self.wishes))
-        return self._known[key]
+            self._known[key] = self._ways(frame, space)
+        rows = int((frame.count[model.layers] * self._known[key]).sum())
+        return rows * len(space.offloads) * int(len(space.policies) ** len(model.kinds))
 
-    def _list(self, layers: int, row: int) -> _Frames:
-        """Frames of a dense model of so many layers that every tp of any shape cuts."""
+    @cached_property
+    def _frames(self) -> _Frames:
+        numbers, of_row = np.unique(self.shapes.layers, return_index=True)
+        listed = [self._list(int(row)) for row in of_row]
+        rows = concatenate(listed)
+        key, first, of = np.unique(_key(rows), return_index=True, return_inverse=True)
+        ends = np.cumsum([0, *map(len, listed)])
+        count = {
+            int(n): np.bincount(of[ends[i] : ends[i + 1]], minlength=len(key)) for i, n in enumerate(numbers)
+        }
+        one = np.ones(len(first), np.int64)
+        # Rules on what the rows share were asked when they were listed; the rest reads no stages and no micro-batches.
+        return _Frames(rows[first].with_columns(pp=one, vpp=one, micro_batch=one), key, count)
+
+    def _list(self, row: int) -> Rows:
+        """Frames of a dense model of a shape's layers that every tp of any shape cuts."""
         model = model_of(self.shapes, row, self.ends)
         wide = lcm(*np.unique(self.shapes.heads).tolist())
         kind = replace(
@@ -86,21 +102,19 @@ class Pairs:
             placeable(tuple(sorted((d for d in row if d > 1), reverse=True)), sizes)
             for row in distinct.tolist()
         ]
-        rows = rows[np.array(fits, bool)[of.ravel()]] if len(rows) else rows
-        _, first, count = np.unique(_key(rows), return_index=True, return_counts=True)
-        one = np.ones(len(first), np.int64)
-        # Rules on what the rows share were asked above; the rest reads no stages and no micro-batches.
-        return _Frames(rows[first].with_columns(pp=one, vpp=one, micro_batch=one), count)
+        return rows[np.array(fits, bool)[of.ravel()]] if len(rows) else rows
 
-    def _count(self, frame: _Frames, space: Space) -> int:
+    def _ways(self, frame: _Frames, space: Space) -> Ints:
+        """Ways to go on from each of the degrees, stages and policies aside, [F]."""
+        out = np.zeros(len(frame.key), np.int64)
         rows = with_experts(space, frame.rows, Funnel())
         if not len(rows):
-            return 0
+            return out
         rows = rows[best_comm(space.setting, rows).placeable("ep")]
-        frames_of = frame.count[np.searchsorted(frame.key, _key(rows))]
-        ways = np.array([self._splits(space, rows[i : i + 1]) for i in range(len(rows))], np.int64)
-        kinds = len(space.setting.model.kinds)
-        return int((frames_of * ways).sum()) * len(space.offloads) * int(len(space.policies) ** kinds)
+        _, first, of = np.unique(rows.dp_replicate << 20 | rows.cp, return_index=True, return_inverse=True)
+        splits = np.array([self._splits(space, rows[i : i + 1]) for i in first], np.int64)
+        np.add.at(out, np.searchsorted(frame.key, _key(rows)), splits[of])
+        return out
 
     def _splits(self, space: Space, row: Rows) -> int:
         """Splits of dp with a ZeRO level; they know of dp and cp only."""
