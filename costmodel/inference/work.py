@@ -89,12 +89,10 @@ def attention_work(kind: LayerKind, p: Pass) -> Work:
 
 
 def layer_work(kind: LayerKind, p: Pass) -> dict[str, Work]:
-    """One layer, by operator; only those that the kind has."""
+    """One layer, by operator; only those that the kind has. Products that read one input (q, k and v; gate and up) run as one."""
     out: dict[str, Work] = {}
-    for weight in kind.weights:
-        if weight.matmul:
-            name = operator_of(weight)
-            out[name] = add(out.get(name, Work()), product_work(weight, p.tokens, p.weight_bytes, kind))
+    for name, weight in _fused(kind):
+        out[name] = add(out.get(name, Work()), product_work(weight, p.tokens, p.weight_bytes, kind))
     out["core"] = attention_work(kind, p)
     one = np.asarray(1)
     shape = Shape(np.asarray(p.tokens, float), int(p.new), one, one, one, one, 1.0)
@@ -119,6 +117,23 @@ def add(a: Work, b: Work) -> Work:
         a.moved_bytes + b.moved_bytes,
         a.elementwise_bytes + b.elementwise_bytes,
     )
+
+
+def _fused(kind: LayerKind) -> list[tuple[str, Weight]]:
+    """(operator, product) of a layer, those of an operator that are as wide on the input side side by side."""
+    out: list[tuple[str, Weight]] = []
+    for weight in kind.weights:
+        if not weight.matmul:
+            continue
+        name = operator_of(weight)
+        same = next(
+            (i for i, (n, w) in enumerate(out) if n == name and np.array_equal(w.rows, weight.rows)), None
+        )
+        if same is None:
+            out.append((name, weight))
+        else:
+            out[same] = (name, replace(out[same][1], cols=out[same][1].cols + weight.cols))
+    return out
 
 
 def _keys_met(tokens: float, window: int | None) -> float:
