@@ -16,7 +16,7 @@ ORIN = "jetson-agx-orin-64gb"
 # Least and most of fp16 seconds over those with int8 weights, by dtype of the products.
 GAINS = {
     "fp16": {"prefill": (1.01, 1.86), "decode": (1.67, 2.0), "both": (1.54, 1.95)},
-    "int8": {"prefill": (1.23, 1.96), "decode": (1.67, 2.0), "both": (1.60, 1.99)},
+    "int8": {"prefill": (1.35, 1.96), "decode": (1.67, 2.0), "both": (1.63, 1.99)},
 }
 
 
@@ -42,7 +42,7 @@ def test_the_table_is_what_the_benchmark_finds(rows: dict[str, dict[str, float]]
 def test_sparse_is_best_at_batch_1_and_what_measured_experts_take_from_it(rows) -> None:
     assert all(rows[f"paper's forms, {axis}"]["moe"] == 1 for axis in findings.AXES)
     assert min(rows[f"{way}, both"]["moe"] for way in findings.devices(ORIN)) > 0.93
-    assert rows["full, experts .43, prefill"]["moe"] < 0.8
+    assert rows["full, experts .43, prefill"]["moe"] < 0.81
 
 
 def test_only_the_full_model_tells_prefill_from_decode(rows) -> None:
