@@ -4,14 +4,15 @@ from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.units import human_bytes, human_seconds
 from meshwright.optimizer.report.words import size_of
 from meshwright.search.output.config import shape_name
-from meshwright.search.served.find import Served
+from meshwright.search.served.find import MOST_BATCH, Served
 from meshwright.search.served.serve import Serving
 from meshwright.search.trained.answer import left_out
 
 _HOW = (
-    "products, cache and weights are cut evenly over the ways of tensor parallelism, and every crossing of the network "
-    "is waited for; a prompt is prefilled alone on its replica, other sequences wait meanwhile"
+    "products, cache and weights are cut evenly over the ways of tensor parallelism, KV heads whole, and every crossing "
+    "of the network is waited for; a prompt is prefilled alone on its replica, other sequences wait meanwhile"
 )
+_AT_ONCE = "at once on each replica"
 
 
 def working(made: Serving) -> Working:
@@ -34,7 +35,7 @@ def working(made: Serving) -> Working:
         asked,
         _answer(made) | _proof(made),
         _binds(made),
-        (*made.priced.warnings, *made.board.notes, _HOW),
+        (*_copies(made), *made.priced.warnings, *made.board.notes, _HOW),
     )  # fmt: skip
 
 
@@ -49,7 +50,11 @@ def _answer(made: Serving) -> dict[str, Step]:
         "in_law_box": Step(bool(made.priced.inside[best.row])),
         "tp": Step(part.ways),
         "replicas": Step(part.replicas),
-        "batch": Step(best.choice.batch, "sequences", note="at once on each replica"),
+        "batch": Step(
+            best.choice.batch,
+            "sequences",
+            note=_AT_ONCE if made.batch else f"{_AT_ONCE}, the most that keep the limits",
+        ),
         "t_token": Step(best.token_s, "s"),
         "t_token_network": Step(best.token_network_s, "s", note="of t_token in collectives"),
         "t_prefill": Step(best.ttft_s, "s"),
@@ -65,9 +70,9 @@ def _proof(made: Serving) -> dict[str, Step]:
     return {
         "shapes_listed": Step(made.listed),
         **left_out(made.removed),
-        "choices": Step(len(made.choices), note="of tp and batch"),
+        "choices": Step(len(made.parts), note="of tp"),
         "looked_at": Step(made.looked_at, note="by loss, up to the answer"),
-        "pairs_floored": Step(made.floors, note="shapes x choices, without the network"),
+        "pairs_floored": Step(made.floors, note="shapes x choices x batches, without the network"),
         "pairs_priced": Step(made.exact, note="with it"),
         "status": Step("OPTIMAL", note="no shape with less loss keeps the limits"),
     }  # fmt: skip
@@ -75,7 +80,7 @@ def _proof(made: Serving) -> dict[str, Step]:
 
 def _binds(made: Serving) -> str:
     name, share = max(made.shares.items(), key=lambda item: item[1])
-    own = f"the answer takes {share:.1%} of {name}"
+    own = f"the answer takes {share:.1%} of {name}{_batch(made)}"
     if made.missed is None:
         return f"the grid: no shape of it has less loss; {own}"
     over, times = max(made.missed_shares.items(), key=lambda item: item[1])
@@ -83,6 +88,27 @@ def _binds(made: Serving) -> str:
         f"{over}: {_shape(made, made.missed)} would reach a loss of {float(made.priced.loss[made.missed.row]):.4f}, but takes "
         f"{_amount(made.missed, over)}, {times:.3g} times what is allowed, even with tp={made.missed.choice.part.ways}; {own}"
     )
+
+
+def _batch(made: Serving) -> str:
+    """What keeps one sequence more out."""
+    if made.batch is not None:
+        return ""
+    if made.one_more is None:
+        return f"; batch {MOST_BATCH:,} is the most that is tried, more may make more tokens: ask for it with --batch"
+    over = max(made.one_more_shares, key=lambda limit: made.one_more_shares[limit])
+    return f"; {over} ends the batch: {made.one_more.choice.batch:,} sequences would take {_amount(made.one_more, over)}"
+
+
+def _copies(made: Serving) -> tuple[str, ...]:
+    heads, ways = int(made.shapes.kv_heads[made.best.row]), made.best.choice.part.ways
+    if ways <= heads:
+        return ()
+    told = (
+        f"tp={ways} passes the {heads} KV heads, so each is kept on {ways // heads} devices: cache and k/v weights are no "
+        f"smaller on a device than with tp={heads}"
+    )
+    return (told,)
 
 
 def _amount(served: Served, limit: str) -> str:

@@ -1,9 +1,17 @@
 """The shape of least loss that some part of a slice serves within the limits, and the part and batch that serve it best.
 
 Shapes are taken in order of their loss, some at a time. What the devices of a part take, and hold, are columns over
-shapes for each choice of ways and batch, and a floor of the time: the network only adds. Of those whose floors keep
-the limits the network is priced, one by one, until one keeps them too: no shape before it does, none after it is
-better.
+shapes for each part, and a floor of the time: the network only adds. Of those whose floors keep the limits the network
+is priced, one by one, until one keeps them too: no shape before it does, none after it is better.
+
+Where nobody gives a batch, a shape is held against the limits with one sequence, and of the shape that is found each
+part takes the largest batch B that keeps them. That loses nothing:
+
+    t(B) never falls   products, caches and rows on the network grow with B, and so do the experts that B tokens meet;
+                       a prompt is prefilled alone; memory grows by a cache: what keeps the limits with B does with 1
+    B / t(B) too       an operator is the longer of its FLOPs, linear in B, and its bytes: a constant, a linear part and
+                       the experts met, concave; a collective is a latency and a linear part. Over B each falls: of the
+                       batches that keep the limits the largest makes most tokens
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,12 +23,14 @@ import numpy as np
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device, memory_bytes, prefill_s, token_s
 from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.serving.server import largest
 from meshwright.search.architecture import Ends, model_of, stack_of
 from meshwright.search.served.slices import Part
 from meshwright.search.shape import Floats, Ints, Shapes
 
 _FIRST, _MOST = 1024, 1 << 17  # shapes priced together; most searches end in the first lot
 LIMITS = ("tpot", "ttft", "memory")
+MOST_BATCH = 1 << 20  # sequences at once on a replica; an answer that reaches it says so
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Pricer:
             return np.zeros(0), np.zeros(0), np.zeros(0)
         self.floors += len(rows)
         several = replace(self.request, batch=choice.batch)
-        device, stack = choice.part.device(self.one), stack_of(self.shapes[rows], self.ends)
+        device, stack = choice.part.device(self.one), stack_of(choice.part.held(self.shapes[rows]), self.ends)
         held = memory_bytes(stack, several)
         held["activations"] = memory_bytes(stack, self.request)["activations"]
         on_device: Floats = np.asarray(sum(held.values())) / choice.part.ways
@@ -116,6 +126,24 @@ class Pricer:
             held,
         )
 
+    def keeps(self, served: Served) -> bool:
+        return max(self.shares(served).values()) <= 1
+
+    def best_batch(self, row: int, part: Part, batch: int | None) -> Served | None:
+        """One shape on one part with a batch, or with the largest that keeps the limits; None where none does."""
+        served = self.price(row, Choice(part, batch or 1))
+        if not self.keeps(served):
+            return None
+        if batch is not None:
+            return served
+        # The floor knows no network and is the cheaper rule; the exact one then starts below it.
+        most = largest(lambda n: self._floor_keeps(row, Choice(part, n)), MOST_BATCH)
+        found = largest(lambda n: n == 1 or self.keeps(self.price(row, Choice(part, n))), most)
+        return self.price(row, Choice(part, found))
+
+    def _floor_keeps(self, row: int, choice: Choice) -> bool:
+        return bool((self.taken(np.array([row]), choice) <= 1).all())
+
     def shares(self, served: Served) -> dict[str, float]:
         """What a shape takes of each limit."""
         taken = self._shares(served.token_s, served.ttft_s, served.device_bytes)
@@ -131,7 +159,8 @@ class Pricer:
         names = ("width", "heads", "kv_heads", "head_dim", "experts", "top_k", "shared")
         key = (choice.part.ways, choice.batch, *(int(getattr(s, name)[row]) for name in names))
         if key not in self._known:
-            model: ModelSpec = model_of(s, row, self.ends)
+            held = choice.part.held(s[np.array([row])])
+            model: ModelSpec = model_of(held, 0, self.ends)
             layer = replace(model, pattern=(0,))
             self._known[key] = (
                 choice.part.decode_s(layer, choice.batch),
@@ -140,20 +169,29 @@ class Pricer:
         return self._known[key]
 
 
-def find(pricer: Pricer, loss: Floats, choices: Sequence[Choice]) -> tuple[Served | None, int]:
+def find(pricer: Pricer, loss: Floats, parts: Sequence[Part], batch: int | None) -> tuple[Served | None, int]:
     """(the best, shapes looked at): least loss, then most tokens per second of the slice, then fewest ways.
+
+    Args:
+        batch: sequences at once on a replica; None: as many as keep the limits, which makes most tokens.
 
     None where no shape keeps the limits.
     """
-    order = np.argsort(loss, kind="stable")
+    order, best = np.argsort(loss, kind="stable"), None
     for at, stop in _lots(len(order)):
         rows = order[at:stop]
-        kept = np.stack([(pricer.taken(rows, choice) <= 1).all(axis=1) for choice in choices], axis=1)
+        if best is not None and loss[rows[0]] > loss[best.row]:
+            break
+        floors = [pricer.taken(rows, Choice(part, batch or 1)) for part in parts]
+        kept = np.stack([(taken <= 1).all(axis=1) for taken in floors], axis=1)
         for i in np.flatnonzero(kept.any(axis=1)):
-            priced = [pricer.price(int(rows[i]), c) for c, k in zip(choices, kept[i], strict=True) if k]
-            if good := [s for s in priced if max(pricer.shares(s).values()) <= 1]:
-                return max(good, key=lambda s: (s.tokens_per_s, -s.choice.part.ways)), at + int(i) + 1
-    return None, len(order)
+            row = int(rows[i])
+            if best is not None and loss[row] > loss[best.row]:
+                break
+            asked = [pricer.best_batch(row, part, batch) for part, k in zip(parts, kept[i], strict=True) if k]
+            good = [served for served in (best, *asked) if served is not None]
+            best = max(good, key=lambda s: (s.tokens_per_s, -s.choice.part.ways), default=None)
+    return best, len(order) if best is None else int((loss <= loss[best.row]).sum())
 
 
 def closest(pricer: Pricer, rows: Ints, choices: Sequence[Choice]) -> Served:

@@ -21,12 +21,10 @@ from meshwright.search.architecture import Counts, counts_of
 from meshwright.search.board import Board, board_of
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law, Priced
-from meshwright.search.served.find import Choice, Limits, Pricer, Served, closest, find
-from meshwright.search.served.slices import parts_of
+from meshwright.search.served.find import MOST_BATCH, Choice, Limits, Pricer, Served, closest, find
+from meshwright.search.served.slices import Part, parts_of
 from meshwright.search.shape import Shapes
 from meshwright.search.trained.known import NO_LIMIT, known_shapes
-
-BATCHES = tuple(2**n for n in range(11))  # sequences at once on a replica, where nobody says
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,12 @@ class Serving:
 
     Attributes:
         board: one device of the slice. best: the best shape with its ways, replicas and batch.
+        one_more: the best shape with a sequence more, which passes a limit; None where the batch was given, or is the
+            most that is tried.
         missed: the shape of least loss, where it is another: where it passes its worst limit by least.
         listed, removed: shapes of the grid, and those that each rule removed.
-        looked_at: shapes in order of loss up to the answer. choices: of ways and batch.
-        floors, exact: pairs of a shape and a choice priced without and with the network.
+        looked_at: shapes in order of loss up to the answer.
+        floors, exact: pairs of a shape and a choice of part and batch priced without and with the network.
     """
 
     law: Law
@@ -50,14 +50,17 @@ class Serving:
     shapes: Shapes
     counts: Counts
     priced: Priced
+    parts: tuple[Part, ...]
+    batch: int | None
     best: Served
+    one_more: Served | None
     missed: Served | None
     shares: Mapping[str, float]
+    one_more_shares: Mapping[str, float]
     missed_shares: Mapping[str, float]
     listed: int
     removed: Mapping[str, int]
     looked_at: int
-    choices: tuple[Choice, ...]
     floors: int
     exact: int
 
@@ -83,7 +86,7 @@ def serve(
 
     Args:
         request: prompt, output and bytes per element; of batch 1, the sequences at once are `batch`.
-        batch: sequences at once on each replica; None: a power of two up to 1024, the one that makes most tokens.
+        batch: sequences at once on each replica; None: the most that keep the limits, which makes most tokens.
         tokens: of training, for laws that read them.
 
     Raises:
@@ -106,18 +109,21 @@ def serve(
     limits = Limits(*(np.inf if limit is None else float(limit) for limit in (tpot_s, ttft_s)))
     pricer = Pricer(shapes, grid.ends, board.device, replace(request, batch=1), limits)
     parts = parts_of(_network(found, efficiency), found.devices)
-    choices = tuple(Choice(part, b) for part in parts for b in ((batch,) if batch else BATCHES))
     loss = np.broadcast_to(priced.loss, (len(shapes),))
-    best, looked_at = find(pricer, loss, choices)
+    best, looked_at = find(pricer, loss, parts, batch)
+    least = [Choice(part, batch or 1) for part in parts]
     if best is None:
-        raise _refusal(pricer, closest(pricer, np.arange(len(shapes)), choices), found, counts)
+        raise _refusal(pricer, closest(pricer, np.arange(len(shapes)), least), found, counts)
     floors, exact = pricer.floors, pricer.exact
     first = int(np.argmin(loss))
-    missed = None if loss[first] == loss[best.row] else closest(pricer, np.array([first]), choices)
+    missed = None if loss[first] == loss[best.row] else closest(pricer, np.array([first]), least)
+    most = batch is not None or best.choice.batch == MOST_BATCH
+    one_more = None if most else pricer.price(best.row, replace(best.choice, batch=best.choice.batch + 1))
     return Serving(
-        law, grid, found, board, pricer.request, limits, shapes, counts, priced, best, missed,
-        pricer.shares(best), {} if missed is None else pricer.shares(missed),
-        listing.listed, listing.removed, looked_at, choices, floors, exact,
+        law, grid, found, board, pricer.request, limits, shapes, counts, priced, parts, batch, best, one_more, missed,
+        pricer.shares(best), {} if one_more is None else pricer.shares(one_more),
+        {} if missed is None else pricer.shares(missed),
+        listing.listed, listing.removed, looked_at, floors, exact,
     )  # fmt: skip
 
 
@@ -139,11 +145,12 @@ def _refusal(pricer: Pricer, near: Served, cluster: Cluster, counts: Counts) -> 
         "memory": float(pricer.one.memory_bytes),
     }[name]
     told = human_bytes if name == "memory" else human_seconds
+    at_once = "1 sequence" if near.choice.batch == 1 else f"{near.choice.batch} sequences"
     reason = (
         f"no shape of the grid keeps {' and '.join(_asked(pricer.limits))} on {cluster.name}; the closest, "
         f"{int(s.layers[row])} layers of width {int(s.width[row])} with {size_of(int(counts.params[row]))} parameters, "
-        f"takes {told(spent)} of {name} where {told(allowed)} are allowed (tp={part.ways}, {near.choice.batch} sequences "
-        "on a replica). Allow more, ask for a smaller batch or prompt, or add smaller shapes."
+        f"takes {told(spent)} of {name} where {told(allowed)} are allowed (tp={part.ways}, {at_once} on "
+        f"a replica). Allow more, ask for a smaller {'batch or ' if near.choice.batch > 1 else ''}prompt, or add smaller shapes."
     )
     return Infeasible(reason, None, None, {"limits": len(s)})
 

@@ -1,4 +1,8 @@
-"""Parts of a slice that serve one copy of a model: tensor-parallel ways, their network, and which shapes they cut."""
+"""Parts of a slice that serve one copy of a model: tensor-parallel ways, their network, and which shapes they cut.
+
+A KV head stays whole: beyond as many ways as there are heads each device keeps a copy of one, its share of the k and v
+weights, of the cache and of reading it no smaller. So no query leaves its device for the cache.
+"""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -36,17 +40,22 @@ class Part:
             _together(one.prefill, self.ways), _together(one.decode, self.ways), self.ways * one.memory_bytes
         )
 
-    def cuts(self, shapes: Shapes) -> Bools:
-        """Shapes whose heads, feed-forward widths and experts the ways cut evenly, [R].
+    def held(self, shapes: Shapes) -> Shapes:
+        """The shapes as the part holds them: with a KV head for every device where there are fewer."""
+        return replace(shapes, kv_heads=np.maximum(shapes.kv_heads, self.ways))
 
-        Experts go over as many ways as divide their number, the rest cuts each of them, as in
-        `costmodel.serving.layout`.
+    def cuts(self, shapes: Shapes) -> Bools:
+        """Shapes whose heads, KV heads, feed-forward widths and experts the ways cut evenly, [R].
+
+        Of KV heads every device gets as many, or as many devices get each. Experts go over as many ways as divide
+        their number, the rest cuts each of them, as in `costmodel.serving.layout`.
         """
         dense = shapes.experts == 1
         within = self.ways // np.where(dense, 1, np.gcd(shapes.experts, self.ways))
         together = shapes.shared * shapes.expert_width
         return np.asarray(
             (shapes.heads % self.ways == 0)
+            & ((shapes.kv_heads % self.ways == 0) | (self.ways % shapes.kv_heads == 0))
             & (shapes.expert_width % within == 0)
             & (together % self.ways == 0)
         )
