@@ -9,20 +9,22 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from meshwright.hardware.errors import InputError
+from meshwright.optimizer.report.columns import Band, bands
 
 WIDTH = 110
 _NARROWEST = 60
 _INDENT = (0, 0, 0, 2)
-_MOST_COLUMNS = 12  # of a table that stands two blanks apart
 
 Block = RenderableType
 Cells = Sequence[str]
@@ -59,22 +61,57 @@ def bullet(text: str) -> Block:
 
 
 def table(rows: Iterable[Cells], align: str, header: Cells = (), bold: Sequence[int] = ()) -> Block:
-    """Columns without lines. `align` has one letter per column: l, r, or b for a bar, which never wraps.
+    """Columns without lines. `align` has one letter per column: l, r, or b for a bar. Only l wraps, between words.
 
     `bold` names rows by number.
     """
-    gap = 2 if len(align) <= _MOST_COLUMNS else 1
-    made = Table(
-        box=None, show_header=bool(header), padding=(0, gap, 0, 0), pad_edge=False, header_style="dim"
-    )
-    for index, side in enumerate(align):
-        name = Text(header[index]) if header else ""
-        made.add_column(
-            name, justify="right" if side == "r" else "left", overflow="fold", no_wrap=side != "l"
-        )
-    for number, row in enumerate(rows):
-        made.add_row(*(Text(cell) for cell in row), style="bold" if number in bold else "")
-    return Padding(made, _INDENT)
+    return Padding(_Columns(tuple(rows), align, header, frozenset(bold)), _INDENT)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A table that is laid out when the width of the page is known."""
+
+    rows: Sequence[Cells]
+    align: str
+    header: Cells
+    bold: frozenset[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = [[str(row[c]) for row in (*((self.header,) if self.header else ()), *self.rows)]
+                 for c in range(len(self.align))]  # fmt: skip
+        whole = [max(map(cell_len, column), default=0) for column in cells]
+        words = [max((cell_len(w) for cell in column for w in cell.split()), default=0) for column in cells]
+        least = [w if side == "l" else all_ for side, w, all_ in zip(self.align, words, whole, strict=True)]
+        found = bands(whole, least, options.max_width)
+        if found and (len(found) == 1 or self.header):
+            yield from (self._band(band) for band in found)
+        else:
+            yield from self._listed()
+
+    def _band(self, band: Band) -> Table:
+        made = Table(
+            box=None, show_header=bool(self.header), padding=(0, band.gap, 0, 0), pad_edge=False,
+            header_style="dim",
+        )  # fmt: skip
+        for c, width in zip(band.columns, band.widths, strict=True):
+            side = self.align[c]
+            made.add_column(
+                Text(self.header[c]) if self.header else "",
+                justify="right" if side == "r" else "left", no_wrap=side != "l", width=width,
+            )  # fmt: skip
+        for number, row in enumerate(self.rows):
+            made.add_row(*(Text(row[c]) for c in band.columns), style="bold" if number in self.bold else "")
+        return made
+
+    def _listed(self) -> Iterator[RenderableType]:
+        """One row after the other, a line for each cell: fits any page."""
+        for number, row in enumerate(self.rows):
+            names = [f"{name}: " if name else "" for name in self.header] or [""] * len(row)
+            for c, (name, cell) in enumerate(zip(names, row, strict=True)):
+                if cell:
+                    text = Text(f"{name}{cell}", "bold" if number in self.bold else "")
+                    yield Padding(text, _INDENT) if c else text
 
 
 def render(blocks: Iterable[Block], width: int = WIDTH, colour: bool = False) -> str:
