@@ -2,11 +2,11 @@
 
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.units import human_bytes, human_seconds
-from meshwright.optimizer.report.words import size_of
 from meshwright.search.output.config import shape_name
 from meshwright.search.served.find import MOST_BATCH, Served
 from meshwright.search.served.serve import Serving
 from meshwright.search.trained.answer import left_out
+from meshwright.search.trained.known import Outside, in_words
 
 _HOW = (
     "products, cache and weights are cut evenly over the ways of tensor parallelism, KV heads whole, and every crossing "
@@ -81,13 +81,21 @@ def _proof(made: Serving) -> dict[str, Step]:
 def _binds(made: Serving) -> str:
     name, share = max(made.shares.items(), key=lambda item: item[1])
     own = f"the answer takes {share:.1%} of {name}{_batch(made)}"
+    beyond = "" if made.outside is None else _beyond(made.outside)
     if made.missed is None:
-        return f"the grid: no shape of it has less loss; {own}"
+        return f"{f'--params: {beyond}' if beyond else 'the grid: no shape of it has less loss'}; {own}"
+    row, loss = made.missed.row, float(made.priced.loss[made.missed.row])
     over, times = max(made.missed_shares.items(), key=lambda item: item[1])
-    return (
-        f"{over}: {_shape(made, made.missed)} would reach a loss of {float(made.priced.loss[made.missed.row]):.4f}, but takes "
-        f"{_amount(made.missed, over)}, {times:.3g} times what is allowed, even with tp={made.missed.choice.part.ways}; {own}"
+    first = (
+        f"{over}: {in_words(made.shapes, row, made.counts.params[row])} would reach a loss of {loss:.4f}, but takes "
+        f"{_amount(made.missed, over)}, {times:.3g} times what is allowed, even with tp={made.missed.choice.part.ways}"
     )
+    return "; ".join((first, *((f"--params binds too: {beyond}",) if beyond else ()), own))
+
+
+def _beyond(one: Outside) -> str:
+    shape = in_words(one.shape, 0, one.params)
+    return f"{shape} lies outside and has a loss of {one.loss:.4f} within the limits"
 
 
 def _batch(made: Serving) -> str:
@@ -115,8 +123,3 @@ def _amount(served: Served, limit: str) -> str:
     if limit == "memory":
         return f"{human_bytes(served.device_bytes)} on a device"
     return human_seconds(served.token_s if limit == "tpot" else served.ttft_s)
-
-
-def _shape(made: Serving, served: Served) -> str:
-    s, row = made.shapes, served.row
-    return f"{int(s.layers[row])} layers of width {int(s.width[row])} ({size_of(int(made.counts.params[row]))} parameters)"

@@ -16,15 +16,14 @@ from meshwright.hardware.errors import WorkloadError, check_type
 from meshwright.hardware.inference_rates import is_inference_rates
 from meshwright.hardware.units import human_bytes, human_seconds
 from meshwright.optimizer.plan import Infeasible
-from meshwright.optimizer.report.words import size_of
-from meshwright.search.architecture import Counts, counts_of
+from meshwright.search.architecture import Counts, Ends, counts_of
 from meshwright.search.board import Board, board_of
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law, Priced
 from meshwright.search.served.find import MOST_BATCH, Choice, Limits, Pricer, Served, closest, find
 from meshwright.search.served.slices import Part, parts_of
 from meshwright.search.shape import Shapes
-from meshwright.search.trained.known import NO_LIMIT, known_shapes
+from meshwright.search.trained.known import NO_LIMIT, Outside, in_words, known_shapes, outside
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Serving:
         one_more: the best shape with a sequence more, which passes a limit; None where the batch was given, or is the
             most that is tried.
         missed: the shape of least loss, where it is another: where it passes its worst limit by least.
+        outside: a shape of less loss that keeps the limits too, and that the range of parameters alone leaves out.
         listed, removed: shapes of the grid, and those that each rule removed.
         looked_at: shapes in order of loss up to the answer.
         floors, exact: pairs of a shape and a choice of part and batch priced without and with the network.
@@ -55,6 +55,7 @@ class Serving:
     best: Served
     one_more: Served | None
     missed: Served | None
+    outside: Outside | None
     shares: Mapping[str, float]
     one_more_shares: Mapping[str, float]
     missed_shares: Mapping[str, float]
@@ -105,7 +106,7 @@ def serve(
     )  # fmt: skip
     listing = known_shapes(grid, law, params, extrapolate)
     shapes, counts = listing.shapes, counts_of(listing.shapes, grid.ends)
-    priced = law.loss(law.columns(shapes, counts, None if tokens is None else float(tokens)))
+    priced = _losses(law, shapes, grid.ends, tokens)
     limits = Limits(*(np.inf if limit is None else float(limit) for limit in (tpot_s, ttft_s)))
     pricer = Pricer(shapes, grid.ends, board.device, replace(request, batch=1), limits)
     parts = parts_of(_network(found, efficiency), found.devices)
@@ -121,10 +122,37 @@ def serve(
     one_more = None if most else pricer.price(best.row, replace(best.choice, batch=best.choice.batch + 1))
     return Serving(
         law, grid, found, board, pricer.request, limits, shapes, counts, priced, parts, batch, best, one_more, missed,
+        _outside(pricer, outside(grid, law, params, extrapolate), law, tokens, parts, batch, float(loss[best.row])),
         pricer.shares(best), {} if one_more is None else pricer.shares(one_more),
         {} if missed is None else pricer.shares(missed),
         listing.listed, listing.removed, looked_at, floors, exact,
     )  # fmt: skip
+
+
+def _losses(law: Law, shapes: Shapes, ends: Ends, tokens: int | None) -> Priced:
+    return law.loss(law.columns(shapes, counts_of(shapes, ends), None if tokens is None else float(tokens)))
+
+
+def _outside(
+    pricer: Pricer,
+    shapes: Shapes,
+    law: Law,
+    tokens: int | None,
+    parts: tuple[Part, ...],
+    batch: int | None,
+    loss: float,
+) -> Outside | None:
+    """Of some shapes the one of least loss that keeps the limits, where that is below a loss."""
+    if not len(shapes):
+        return None
+    losses = np.broadcast_to(_losses(law, shapes, pricer.ends, tokens).loss, (len(shapes),))
+    shapes, losses = shapes[losses < loss], losses[losses < loss]
+    others = Pricer(shapes, pricer.ends, pricer.one, pricer.request, pricer.limits)
+    best, _ = find(others, losses, parts, batch or 1)
+    if best is None:
+        return None
+    one = shapes[[best.row]]
+    return Outside(one, float(counts_of(one, pricer.ends).params[0]), float(losses[best.row]))
 
 
 def _network(cluster: Cluster, efficiency: str) -> Network:
@@ -148,8 +176,7 @@ def _refusal(pricer: Pricer, near: Served, cluster: Cluster, counts: Counts) -> 
     at_once = "1 sequence" if near.choice.batch == 1 else f"{near.choice.batch} sequences"
     reason = (
         f"no shape of the grid keeps {' and '.join(_asked(pricer.limits))} on {cluster.name}; the closest, "
-        f"{int(s.layers[row])} layers of width {int(s.width[row])} with {size_of(int(counts.params[row]))} parameters, "
-        f"takes {told(spent)} of {name} where {told(allowed)} are allowed (tp={part.ways}, {at_once} on "
+        f"{in_words(s, row, counts.params[row])}, takes {told(spent)} of {name} where {told(allowed)} are allowed (tp={part.ways}, {at_once} on "
         f"a replica). Allow more, ask for a smaller {'batch or ' if near.choice.batch > 1 else ''}prompt, or add smaller shapes."
     )
     return Infeasible(reason, None, None, {"limits": len(s)})

@@ -9,10 +9,10 @@ from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.units import human_count, human_seconds
-from meshwright.optimizer.report.words import size_of
 from meshwright.search.output.config import shape_name
 from meshwright.search.trained.compute_optimal import compute_optimal
 from meshwright.search.trained.find import BEATEN, NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
+from meshwright.search.trained.known import in_words
 from meshwright.search.trained.tokens import Fixed
 from meshwright.search.trained.train import Trained
 
@@ -144,15 +144,18 @@ def left_out(removed: Mapping[str, int]) -> dict[str, Step]:
 
 def _binds(made: Trained) -> str:
     missed, best = made.outcome.missed, made.best
-    spent = made.days(best) * DAY_S / made.deadline_s
+    spent, beyond = made.days(best) * DAY_S / made.deadline_s, _beyond(made)
     if not isinstance(made.tokens, Fixed):
         first = f"the deadline: {best.steps:,} whole steps take {spent:.2%} of it"
     elif missed is None:
-        first = f"the grid: no shape of it has less loss, and the run takes {spent:.1%} of the deadline"
+        inside = f"--params: {beyond}" if beyond else "the grid: no shape of it has less loss"
+        first = f"{inside}, and the run takes {spent:.1%} of the deadline"
     else:
         least = made.outcome.floor_s[missed.row] * best.steps
         first = _KEEPS_OUT[missed.why].format(
-            shape=_shape(made, missed.row), loss=missed.loss, least=human_seconds(float(least))
+            shape=in_words(made.shapes, missed.row, made.counts.params[missed.row]),
+            loss=missed.loss,
+            least=human_seconds(float(least)),
         )
     edges = [
         f"{name} {_value(values[best.row])} ({'most' if values[best.row] == values.max() else 'least'})"
@@ -160,13 +163,20 @@ def _binds(made: Trained) -> str:
         if (values := getattr(made.shapes, name)).min() < values.max()
         and values[best.row] in (values.min(), values.max())
     ]
+    if beyond and not first.startswith("--params"):
+        first += f"; --params binds too: {beyond}"
     return first + (f"; at the edge of the grid: {', '.join(edges)}" if edges else "")
 
 
-def _shape(made: Trained, row: int) -> str:
-    s = made.shapes
-    params = size_of(int(made.counts.params[row]))
-    return f"{int(s.layers[row])} layers of width {int(s.width[row])} ({params} parameters)"
+def _beyond(made: Trained) -> str:
+    """What the range of parameters keeps out; empty where nothing."""
+    one = made.outside
+    if one is None:
+        return ""
+    shape = in_words(one.shape, 0, one.params)
+    return (
+        f"{shape} lies outside and may reach a loss of {one.loss:.4f}, as far as state and compute alone tell"
+    )
 
 
 def _row(made: Trained, rank: int) -> dict[str, Value]:

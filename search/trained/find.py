@@ -77,7 +77,7 @@ def find(layouts: Layouts, tokens: Tokens, params: Floats, runner_ups: int = 0) 
     """The best shapes: the best one and `runner_ups` more."""
     floor_s = step_floor_s(layouts.given, layouts.shapes, layouts.ends)
     bounds = tokens.hoped(floor_s)
-    large, slow = _too_large(layouts, params), tokens.steps(floor_s) == 0
+    large, slow = too_large(layouts, params), tokens.steps(floor_s) == 0
     order = [int(row) for row in np.lexsort((floor_s, bounds)) if not (large[row] or slow[row])]
     ranked: list[Chosen] = []
     undecided, fruitless, looked = [], [], 0
@@ -114,7 +114,7 @@ def find(layouts: Layouts, tokens: Tokens, params: Floats, runner_ups: int = 0) 
 
 def quickest(layouts: Layouts, floor_s: Floats, params: Floats) -> Chosen | None:
     """The shape whose best layout has the shortest step; None where no layout of any shape fits the memory."""
-    large, best = _too_large(layouts, params), None
+    large, best = too_large(layouts, params), None
     for row in np.argsort(floor_s, kind="stable"):
         cut = np.inf if best is None else best.fastest.step_s
         if not floor_s[row] < cut:
@@ -125,7 +125,7 @@ def quickest(layouts: Layouts, floor_s: Floats, params: Floats) -> Chosen | None
     return best
 
 
-def _too_large(layouts: Layouts, params: Floats) -> Bools:
+def too_large(layouts: Layouts, params: Floats) -> Bools:
     """Shapes whose state passes the memory of all devices."""
     given = layouts.given
     offloads = Space(given, layouts.wishes).offloads

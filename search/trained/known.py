@@ -1,10 +1,12 @@
 """Shapes of a grid that a law can speak of: dense models, mixtures or both, as its authors trained them."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from meshwright.hardware.errors import InputError, shown
+from meshwright.optimizer.report.words import size_of
 from meshwright.search.architecture import Ends, counts_of
 from meshwright.search.grid import Grid, Listing, Rule, list_shapes
 from meshwright.search.law import Law
@@ -14,6 +16,15 @@ from meshwright.search.shape import Shapes
 NO_LIMIT = (0.0, float("inf"))
 # What tells a dense model from a mixture, and mixtures apart: outside of it a law speaks of other models altogether.
 _KIND = ("activation", "shared_share")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """One shape outside a range of parameters, [1], with more promise than those inside: the loss that it may reach."""
+
+    shape: Shapes
+    params: float
+    loss: float
 
 
 def known_shapes(grid: Grid, law: Law, params: tuple[float, float], extrapolate: bool) -> Listing:
@@ -42,6 +53,17 @@ def known_shapes(grid: Grid, law: Law, params: tuple[float, float], extrapolate:
             "choose another law, or allow kinds that it was not fitted on with --extrapolate"
         )
     return listing
+
+
+def outside(grid: Grid, law: Law, params: tuple[float, float], extrapolate: bool) -> Shapes:
+    """The shapes that a range of parameters alone leaves out."""
+    shapes = known_shapes(grid, law, NO_LIMIT, extrapolate).shapes
+    return shapes[np.zeros(len(shapes), bool) if params == NO_LIMIT else ~_within(grid.ends, params, shapes)]
+
+
+def in_words(shapes: Shapes, row: int, params: float) -> str:
+    """A shape as a sentence has it."""
+    return f"{int(shapes.layers[row])} layers of width {int(shapes.width[row])} ({size_of(int(params))} parameters)"
 
 
 def _kind_of_law(law: Law, name: str, shapes: Shapes) -> Bools:

@@ -16,15 +16,14 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.plan import Infeasible, Plan, Undecided
 from meshwright.optimizer.question import resolve
 from meshwright.optimizer.recommend import recommend_in
-from meshwright.optimizer.report.words import size_of
 from meshwright.optimizer.solve import SolveOptions
 from meshwright.search.architecture import Counts, counts_of, model_of
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law, Priced
 from meshwright.search.shape import Shapes
-from meshwright.search.trained.find import Chosen, Outcome, find, quickest
-from meshwright.search.trained.floors import replace_training
-from meshwright.search.trained.known import NO_LIMIT, known_shapes
+from meshwright.search.trained.find import Chosen, Outcome, find, quickest, too_large
+from meshwright.search.trained.floors import replace_training, step_floor_s
+from meshwright.search.trained.known import NO_LIMIT, Outside, in_words, known_shapes, outside
 from meshwright.search.trained.layouts import Layouts
 from meshwright.search.trained.pairs import Pairs
 from meshwright.search.trained.tokens import Fixed, Free, Losses, Tokens
@@ -64,6 +63,7 @@ class Trained:
     Attributes:
         given: the question, with a model of the grid in place of the answer's.
         outcome: what the search over shapes found; its first is the answer.
+        outside: a shape that the range of parameters alone leaves out and that may have less loss.
         priced: losses of the ranked shapes at their tokens, and where they leave the law's box.
         plan: of the answer; its certificate is that of the layout.
     """
@@ -76,6 +76,7 @@ class Trained:
     shapes: Shapes
     counts: Counts
     outcome: Outcome
+    outside: Outside | None
     priced: Priced
     plan: Plan
     proof: Proof
@@ -157,6 +158,7 @@ def train(
         raise _refusal(layouts, outcome, tokens, counts, constraints)
     made = Trained(
         law, grid, given, deadline_s, tokens, shapes, counts, outcome,
+        outside=_outside(layouts, outside(grid, law, params, extrapolate), tokens, outcome.ranked[0].loss),
         priced=_priced(law, shapes, counts, outcome, tokens),
         plan=_plan(layouts, outcome.ranked[0], tokens, constraints, effort),
         proof=Proof(
@@ -165,6 +167,20 @@ def train(
         ),
     )  # fmt: skip
     return made
+
+
+def _outside(layouts: Layouts, shapes: Shapes, tokens: Tokens, loss: float) -> Outside | None:
+    """Of some shapes the one of least loss at its floor, where that is below a loss and state and compute alone fit."""
+    if not len(shapes):
+        return None
+    given, ends = layouts.given, layouts.ends
+    params, floor_s = counts_of(shapes, ends).params, step_floor_s(given, shapes, ends)
+    run = tokens_of(Losses(tokens.losses.law, shapes, ends), given.training, tokens.deadline_s)
+    steps = run.steps(floor_s)
+    out = too_large(layouts, params) | (steps == 0)
+    hoped = np.where(out, np.inf, run.losses.of(run.tokens(np.maximum(steps, 1))))
+    row = int(np.argmin(hoped))
+    return Outside(shapes[[row]], float(params[row]), float(hoped[row])) if hoped[row] < loss else None
 
 
 def tokens_of(losses: Losses, training: Training, deadline_s: float) -> Tokens:
@@ -218,13 +234,12 @@ def _refusal(
         smallest = layouts.setting(int(np.argmin(counts.params)))
         recommend_in(smallest, constraints, layouts.options)  # says what fails
         raise AssertionError("a shape has a layout that no search of it found")
-    s, row = layouts.shapes, least.row
+    row = least.row
     steps = tokens.count if isinstance(tokens, Fixed) else 1
     what = f"{human_count(tokens.wanted)} tokens" if isinstance(tokens, Fixed) else "a single step"
     reason = (
         f"every shape of the grid takes longer than {human_seconds(tokens.deadline_s)} for {what} on {given.cluster.name}; the "
-        f"quickest, {int(s.layers[row])} layers of width {int(s.width[row])} with {size_of(int(counts.params[row]))} "
-        f"parameters, takes {human_seconds(steps * least.fastest.step_s)}. Allow more time, fewer tokens, more chips "
+        f"quickest, {in_words(layouts.shapes, row, counts.params[row])}, takes {human_seconds(steps * least.fastest.step_s)}. Allow more time, fewer tokens, more chips "
         "or smaller shapes."
     )
     return Infeasible(reason, None, least.fastest.layout, dict(outcome.removed))

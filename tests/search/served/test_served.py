@@ -1,7 +1,9 @@
 """What a user of `serve` and of the mode sees: parts of a slice, the page, and every refusal's words."""
 
 import argparse
+import re
 from functools import lru_cache
+from math import inf
 
 import pytest
 from served_cases import CLUSTERS
@@ -101,6 +103,22 @@ def test_the_page_says_what_ends_the_batch(monkeypatch: pytest.MonkeyPatch) -> N
     assert (
         "is the most that is tried, more may make more tokens: ask for it with --batch"
         in working(capped).binds
+    )
+
+
+def test_a_range_of_parameters_binds() -> None:
+    asked = (load_law("plas-10b"), load_grid("plas"), "v5e:4x4", Request(1, 8192, 512, 1, 1))
+    free, made = (serve(*asked, tpot_s=0.002, weights="int8", params=p) for p in ((0.0, inf), (0.0, 2e9)))
+    assert free.outside is None
+    assert made.outside is not None and made.outside.params > 2e9
+    assert made.outside.loss == float(free.priced.loss[free.best.row])
+    assert f"has a loss of {made.outside.loss:.4f} within the limits" in working(made).binds
+    assert working(made).binds.startswith("--params: ") and "the grid" not in working(made).binds
+    both = serve(*asked, tpot_s=0.0005, weights="int8", params=(1e9, 2e9))
+    assert both.outside is not None and both.missed is not None
+    assert re.match(
+        r"tpot: .* even with tp=\d+; --params binds too: .* within the limits; the answer",
+        working(both).binds,
     )
 
 

@@ -110,6 +110,35 @@ def test_with_time_to_spare_the_grid_binds() -> None:
     assert "layers 16 (most), width 3072 (most)" in working(made).binds
 
 
+@pytest.mark.parametrize("tokens", [10**9, None])
+def test_a_range_of_parameters_binds(tokens: int | None) -> None:
+    """Of what it leaves out the shape of least loss at its floor, by hand: the largest, to which the law gives most."""
+    job, law, days = replace(JOB, total_tokens=tokens), load_law("besiroglu"), 90 * DAY_S
+    made = train(law, some_grid(), "h100:8x1", job, days, params=(1e8, 1e9))
+    every = train(law, some_grid(), "h100:8x1", job, days)
+    assert made.outside is not None and made.outside.params > 1e9
+    assert made.outside.loss <= every.best.loss < made.best.loss
+    told = (
+        f": 16 layers of width 3072 ({made.outside.params / 1e9:.4g}B parameters) lies outside and may reach"
+    )
+    assert told in working(made).binds
+    assert working(made).binds.startswith("--params: " if tokens else "the deadline: ")
+    assert ("; --params binds too: " in working(made).binds) == (tokens is None)
+    assert every.outside is None and "--params" not in working(every).binds
+    wide = train(law, some_grid(), "h100:8x1", job, days, params=(0.0, 1e12))
+    assert wide.outside is None and working(wide).binds == working(every).binds
+
+
+def test_a_shape_outside_of_the_range_that_cannot_run_does_not_bind() -> None:
+    """As in the case of memory below: what is above the range would not fit, or would not end in time."""
+    grid = some_grid(layers=(8, 64), width=(1024, 8192), ffn_ratio=(4.0,))
+    short = replace(JOB, total_tokens=10**9)
+    made = train(load_law("besiroglu"), grid, "h100:2x1", short, 1e4 * DAY_S, params=(0.0, 5e10))
+    assert made.outside is None
+    tight = train(load_law("besiroglu"), some_grid(), "h100:8x1", short, 1800.0, params=(0.0, 3e8))
+    assert tight.outside is not None and 3e8 < tight.outside.params < 2e9
+
+
 def test_memory_binds() -> None:
     """64 layers of width 8192 hold 64 * 16 * 8192^2 parameters; their 14 bytes each are 962 GB, two H100 hold 160."""
     grid = some_grid(layers=(8, 64), width=(1024, 8192), ffn_ratio=(4.0,))
@@ -146,7 +175,7 @@ def test_a_law_is_asked_for_kinds_that_it_knows() -> None:
         ({"training": replace(JOB, batch_tolerance=0.05)}, InputError, "a tolerance of 5% moves the batch"),
         ({"constraints": "tp >= 64"}, LayoutError, "leaves no value of tp"),
         ({"constraints": "tp"}, LayoutError, "cannot read constraint 'tp'"),
-        ({"deadline_s": 1e-3}, Infeasible, "every shape of the grid takes longer than 1 ms for a single step on h100:8x1; the quickest, 8 layers of width 1024 with "),
+        ({"deadline_s": 1e-3}, Infeasible, "every shape of the grid takes longer than 1 ms for a single step on h100:8x1; the quickest, 8 layers of width 1024 ("),
         ({"training": replace(JOB, total_tokens=10**15)}, Infeasible, "every shape of the grid takes longer than 2 d for 1000T tokens on h100:8x1"),
         ({"grid": some_grid(layers=(64,), width=(8192,)), "cluster": "h100:2x1"}, Infeasible, "the device memory is too small for every layout"),
         ({"options": SolveOptions(refinements=1)}, Undecided, "work limits left the layouts of "),
