@@ -48,6 +48,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="training: whose memory habits apply, jax or megatron (jax)",
     )
+    _add(parser, "--host-memory", type=arguments.size("--host-memory"), metavar="SIZE",
+         help="training: of one host, such as 2TB; allows offload")  # fmt: skip
+    _add(parser, "--cpu-update", type=arguments.rate("--cpu-update"), metavar="RATE",
+         help="training: of one host, such as '1 Gparam/s'; allows optimizer offload")  # fmt: skip
     _add(parser, "--params", type=_params, metavar="LOW..HIGH", help="training: only shapes of so many parameters, such as 1B..10B")  # fmt: skip
     _add(parser, "--runner-ups", type=arguments.whole("--runner-ups", 0, 50), metavar="N", help="training: further shapes (2)")  # fmt: skip
     with suppress(argparse.ArgumentError):
@@ -68,6 +72,7 @@ def answer(args: argparse.Namespace) -> "Working":
 def found(args: argparse.Namespace) -> "Trained":
     """The answer itself, with its plan and its model."""
     from meshwright.costmodel.workload import Training, parse_batch
+    from meshwright.hardware.cluster import parse_cluster
     from meshwright.search.grid import load_grid
     from meshwright.search.law import load_law
     from meshwright.search.trained.train import train
@@ -87,8 +92,9 @@ def found(args: argparse.Namespace) -> "Trained":
         optimizer=args.optimizer or "adamw",
         total_tokens=None if args.train_tokens == FREE else args.train_tokens,
     )  # fmt: skip
+    cluster = parse_cluster(args.cluster, host_memory=args.host_memory, cpu_update=args.cpu_update)
     return train(
-        load_law(args.law or _LAW), load_grid(args.grid or _GRID), args.cluster, training, args.deadline,
+        load_law(args.law or _LAW), load_grid(args.grid or _GRID), cluster, training, args.deadline,
         constraints=args.constraints,
         efficiency=args.efficiency or "default",
         framework=args.framework or "jax",

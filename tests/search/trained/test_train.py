@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -255,6 +256,36 @@ def test_the_mode_of_the_command() -> None:
     assert load_grid("plas").size == page["shapes_listed"]
 
 
+def test_hosts_take_what_devices_cannot(tmp_path: Path) -> None:
+    """64 layers of width 4096 are 17B parameters: 240 GB of state, where two H100 hold 160 and the hosts 12 of 14 bytes.
+
+    Without host memory the notes name the option that gives it.
+    """
+    (tmp_path / "two.yaml").write_text(
+        "{source: test, layers: [8, 64], width: [1024, 4096], head_dim: [128], kv_heads: [heads], ffn_ratio: [4.0],"
+        " experts: [[1, 1]], vocab: 32000, tied: true, rules: [heads_fill_width, whole_expert_width]}"
+    )
+    words = (
+        "--train-tokens",
+        "2B",
+        "--deadline",
+        "300d",
+        "--batch",
+        "64seq",
+        "--grid",
+        str(tmp_path / "two.yaml"),
+    )
+    alone = working(command.found(parsed(*words)))
+    assert alone.binds.startswith("memory: 64 layers of width 4096 (17.")
+    assert any("--host-memory 2TB" in note for note in alone.notes)
+    hosted = command.found(parsed(*words, "--host-memory", "2TB", "--cpu-update", "1 Gparam/s"))
+    cluster = hosted.given.cluster
+    assert (cluster.host_memory_bytes, cluster.cpu_update_params_per_s) == (2 * 10**12, 1e9)
+    assert hosted.model.layers == 64
+    assert "optimizer" in hosted.plan.layout.offload
+    assert not any("--host-memory" in note or "--cpu-update" in note for note in working(hosted).notes)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -264,6 +295,8 @@ def test_the_mode_of_the_command() -> None:
         (("--train-tokens", "many", "--deadline", "30d"), "--train-tokens: cannot read 'many'"),
         (("--train-tokens", "free", "--deadline", "30d", "--params", "8B"), "--params: cannot read '8B'; write 1B..10B"),
         (("--train-tokens", "free", "--deadline", "30d", "--params", "x..8B"), "--params: cannot read 'x'"),
+        (("--train-tokens", "free", "--deadline", "30d", "--host-memory", "2"), "--host-memory: '2' has no unit"),
+        (("--train-tokens", "free", "--deadline", "30d", "--cpu-update", "1GB"), "--cpu-update: "),
         (("--train-tokens", "free", "--deadline", "30d", "--batch", "1Mi~5%"), "a tolerance of 5% moves the batch"),
     ],
 )  # fmt: skip
