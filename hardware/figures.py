@@ -230,6 +230,9 @@ def _in_file(raw: Any, steps: list[Any]) -> tuple[str, ...]:
 
 def _reason(fault: Any, wanted: Any) -> str:
     """What should stand there; `wanted` is the data model of it, where it is one."""
+    if fault["type"] in ("too_short", "too_long"):
+        limit = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
+        return f"{'at least' if fault['type'] == 'too_short' else 'at most'} {limit} of them"
     reason = " ".join(str(fault["msg"]).split()).removeprefix("Input should be ").removeprefix("a valid ")
     if "instance of" in reason and wanted is not None:
         needed = [name for name, field in wanted.model_fields.items() if field.is_required()]

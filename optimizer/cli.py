@@ -22,11 +22,14 @@ GROUP = "meshwright.commands"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    args = argparse.Namespace()
     try:
         args = _read(list(sys.argv[1:] if argv is None else argv))
         return int(args.run(args))
     except MeshwrightError as error:
         commands.complain(error)
+        if getattr(args, "json", False):
+            commands.show_refusal(error)
         return error.exit_code
 
 

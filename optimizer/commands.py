@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
+    from meshwright.hardware.errors import MeshwrightError
     from meshwright.optimizer.plan import Infeasible, Priced, Undecided
     from meshwright.optimizer.report.page import Block
 
@@ -179,6 +180,16 @@ def _setting(args: argparse.Namespace) -> "Setting":
         args.model, cluster, training, efficiency=args.efficiency, overlap=args.overlap,
         comm_streams=args.comm_streams, framework=args.framework,
     )  # fmt: skip
+
+
+def show_refusal(error: "MeshwrightError") -> None:
+    """A proven no, or a question left open, as JSON on stdout; of bad input there is nothing to say but the line."""
+    from meshwright.optimizer.report.page import emit
+
+    status = {3: "INFEASIBLE", 4: "UNKNOWN"}.get(error.exit_code)
+    if status is not None:
+        told = error.to_dict() if hasattr(error, "to_dict") else {}
+        emit(json.dumps({"status": status, "reason": str(error)} | told, indent=2, sort_keys=True) + "\n")
 
 
 def complain(error: object) -> None:

@@ -16,6 +16,7 @@ from meshwright.costmodel.doors import check_positive
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError, check_type, shown
+from meshwright.hardware.units import human_bytes
 from meshwright.search.architecture import Counts, counts_of
 from meshwright.search.front import best, front
 from meshwright.search.grid import Grid, list_shapes, load_grid
@@ -156,8 +157,8 @@ def search_shapes(
     fits = np.flatnonzero(costs.memory_bytes <= device.memory_bytes)
     if not len(fits):
         raise NoShapeError(
-            f"no shape of the grid fits {device.memory_bytes:.4g} bytes, the smallest takes "
-            f"{costs.memory_bytes.min():.4g}; give more memory, fewer bytes per weight, or a grid of smaller shapes"
+            f"no shape of the grid fits {human_bytes(device.memory_bytes)}, the smallest takes "
+            f"{human_bytes(float(costs.memory_bytes.min()))}; give more memory, fewer bytes per weight, or a grid of smaller shapes"
         )
     shapes, costs = listing.shapes[fits], Costs(*(getattr(costs, f.name)[fits] for f in fields(Costs)))
     counts = counts_of(shapes, grid.ends)

@@ -59,25 +59,28 @@ def board_of(
     weights: str = "bf16",
     efficiency: str = "ideal",
     memory_bytes: float | None = None,
+    otherwise: str = "",
 ) -> Board:
     """The one device of that name, such as 'jetson-agx-orin-64gb' or 'h100', with memory as given or its own.
 
     compute: dtype whose peak products run at; fp16 where None and the device has it, else bf16. Weights of fewer bits
     are then widened as they are read.
 
+    otherwise: what else the caller may do with several devices, for the message.
+
     Errors: ClusterError, UnknownNameError; InputError for more than one device or weights wider than the products;
     MissingFigureError where no source lists the peak.
     """
     check_type("efficiency", efficiency, str, "a name such as 'ideal', or the path of a YAML file")
     check_positive(memory_bytes=memory_bytes)
-    title, chip = _single(cluster)
+    title, chip = _single(cluster, otherwise)
     stored = parse_dtype(weights)
     dtype = _products(chip) if compute is None else parse_dtype(compute)
     chip.peak_flop_per_s(dtype)  # a peak that no source lists is refused
     if ELEMENT_BYTES[stored] > ELEMENT_BYTES[dtype]:
         raise InputError(
             f"products in {dtype} cannot take weights of {stored}, which are wider; store them in {dtype} or narrower, "
-            f"or compute in {stored}"
+            f"or compute in {_products(chip)}"
         )
     if is_inference_rates(efficiency):
         rates = load_inference_rates(efficiency, chip, weight_bits=8 * ELEMENT_BYTES[stored])
@@ -92,7 +95,7 @@ def board_of(
     return Board(title, chip, device, dtype, stored, name, (*notes, *_width_notes(stored, dtype)))
 
 
-def _single(cluster: ClusterSource) -> tuple[str, Chip]:
+def _single(cluster: ClusterSource, otherwise: str) -> tuple[str, Chip]:
     """Name and chip of one device: a board, a cluster of one, or a chip by its bare name."""
     if isinstance(cluster, str) and is_chip(cluster.strip()):
         chip = load_chip(cluster.strip())
@@ -100,8 +103,8 @@ def _single(cluster: ClusterSource) -> tuple[str, Chip]:
     found = cluster_of(cluster)
     if found.devices != 1:
         raise InputError(
-            f"{found.name} has {found.devices} devices, a shape is searched for one; name a single device, such as "
-            f"{found.chip.name}, or give --train-tokens or --serve"
+            f"{found.name} has {found.devices} devices, this is asked of one; name a single device, such as "
+            f"{found.chip.name}{otherwise}"
         )
     return found.name, found.chip
 

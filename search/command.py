@@ -205,6 +205,7 @@ def _board(args: argparse.Namespace, name: str) -> "Board":
         weights=args.weights,
         efficiency="ideal" if args.efficiency is None else args.efficiency,
         memory_bytes=args.memory,
+        otherwise="; what a cluster trains is asked with --train-tokens and --deadline, what it serves with --serve",
     )
 
 

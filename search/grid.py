@@ -6,7 +6,7 @@ side of a layer beside the width, attention or feed-forward, so a product of any
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -168,20 +168,37 @@ class Grid(Strict):
             values = getattr(self, axis)
             if len(set(values)) != len(values):
                 raise ValueError(f"{axis} names a value twice")
-        over = [list(pair) for pair in self.experts if pair[1] > pair[0]]
-        if over and "top_k_within_experts" not in self.rules:
-            raise ValueError(
-                f"experts {over[0]} chooses more than there are; add the rule top_k_within_experts"
-            )
-        if (
-            any(self.shared)
-            and any(e == 1 for e, _ in self.experts)
-            and "shared_beside_experts" not in self.rules
-        ):
-            raise ValueError(
-                "shared experts stand beside a dense part too; add the rule shared_beside_experts"
-            )
+        for rule, broken in self._breaks():
+            if rule not in self.rules:
+                raise ValueError(f"{broken}; add the rule {rule}")
         return self
+
+    def _breaks(self) -> Iterator[tuple[str, str]]:
+        """(rule that keeps it out, what no model can be) of the axes' combinations: nothing of it is rounded away."""
+        for experts, chosen in self.experts:
+            if chosen > experts:
+                yield "top_k_within_experts", f"experts {[experts, chosen]} chooses more than there are"
+        if any(self.shared) and any(experts == 1 for experts, _ in self.experts):
+            yield "shared_beside_experts", "shared experts stand beside a dense part too"
+        whole = [(w, h) for w in self.width for h in self.head_dim if w % h == 0]
+        for width, size in ((w, h) for w in self.width for h in self.head_dim if w % h):
+            yield "heads_fill_width", f"width {width} is not whole heads of {size}"
+            break
+        for heads, kv in ((w // h, kv) for w, h in whole for kv in self.kv_heads if kv != "heads"):
+            if heads % int(kv):
+                yield "kv_heads_divide_heads", f"{heads} heads are not a multiple of {kv} kv heads"
+                break
+        ratios, widths = np.array(self.ffn_ratio), np.array(self.width)
+        for met in sorted({k + s for e, k in self.experts for s in self.shared if e > 1 or s == 0}):
+            channels = np.multiply.outer(widths, ratios) / met
+            odd = np.argwhere(np.abs(channels - np.rint(channels)) >= 1e-6)
+            if len(odd):
+                at = f"width {widths[odd[0][0]]} times ratio {ratios[odd[0][1]]:g}"
+                yield (
+                    "whole_expert_width",
+                    f"{at} is not whole channels of {met} experts" if met > 1 else f"{at} is no whole number",
+                )
+                break
 
     @property
     def size(self) -> int:

@@ -69,9 +69,10 @@ def chosen(args: argparse.Namespace) -> Mode | None:
                 )
     if not wanted:
         return None
+    asked = args.options.given(args, wanted[0].module)[0]
     for name in args.options.given(args, ""):
         if name not in reads:
-            raise InputError(f"{_option(name)} is not read with {wanted[0].option}; leave it out")
+            raise InputError(f"{_option(name)} is not read with {_option(asked)}; leave it out")
     return wanted[0]
 
 

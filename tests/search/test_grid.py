@@ -1,5 +1,6 @@
 """Grids as files: the paper's counts, rules by name, and what a wrong file hears."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,39 @@ def test_a_wrong_file_is_told_what_to_correct(tmp_path: Path) -> None:
         load_grid("pals")
 
 
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ({"kv_heads": [4]}, "6 heads are not a multiple of 4 kv heads; add the rule kv_heads_divide_heads"),
+        ({"width": [500]}, "width 500 is not whole heads of 128; add the rule heads_fill_width"),
+        (
+            {"ffn_ratio": [0.3]},
+            "width 768 times ratio 0.3 is no whole number; add the rule whole_expert_width",
+        ),
+        ({"experts": [[7, 7]]}, "width 768 times ratio 0.25 is not whole channels of 7 experts"),
+        (
+            {"experts": [[1, 2]]},
+            "experts [1, 2] chooses more than there are; add the rule top_k_within_experts",
+        ),
+        (
+            {"shared": [0, 1]},
+            "shared experts stand beside a dense part too; add the rule shared_beside_experts",
+        ),
+    ],
+)
+def test_nothing_is_rounded_where_no_rule_keeps_it_out(axes: dict[str, object], told: str) -> None:
+    """Heads and experts that no model can have are refused, not floored."""
+    plain = load_grid("plas").model_dump() | {
+        "width": [768],
+        "kv_heads": [1, 2],
+        "experts": [[1, 1]],
+        "rules": [],
+    }
+    assert len(list_shapes(Grid.model_validate(plain)).shapes)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        Grid.model_validate(plain | axes)
+
+
 def test_an_axis_by_its_ends_is_the_axis_spelled_out() -> None:
     spelled = {
         "layers": list(range(4, 33, 4)),
@@ -131,7 +165,7 @@ def test_an_axis_by_its_ends_is_the_axis_spelled_out() -> None:
         "layers": {"from": 4, "to": 34, "step": 4}, "ffn_ratio": {"from": 0.1, "to": 0.3, "step": 0.1},
         "kv_heads": {"from": 1, "to": 3}, "shared": {"from": 0, "to": 1},
     }  # fmt: skip
-    text = load_grid("plas").model_dump() | {"rules": ["shared_beside_experts"]}
+    text = load_grid("plas").model_dump() | {"rules": [*load_grid("plas").rules, "shared_beside_experts"]}
     first, again = (Grid.model_validate(text | axes) for axes in (spelled, by_ends))
     assert first == again
     assert _rows(list_shapes(first).shapes) == _rows(list_shapes(again).shapes)

@@ -154,7 +154,7 @@ def test_the_page_is_one_screen_and_the_json_the_same_bytes(capsys: pytest.Captu
         (["--law", "plas"], "unknown loss law 'plas'; did you mean plas-10b", 2),
         (["--law", "besiroglu"], "law besiroglu needs tokens", 2),
         (["--grid", "nowhere"], "unknown grid 'nowhere'", 2),
-        (["--cluster", "h100:8x1"], "h100:8x1 has 8 devices, a shape is searched for one", 2),
+        (["--cluster", "h100:8x1"], "h100:8x1 has 8 devices, this is asked of one", 2),
         (
             ["--cluster", "jetson-agx-orin-32gb"],
             "no source lists an fp16 or bf16 peak for jetson-agx-orin-32gb",
