@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.search.architecture import counts_of
-from meshwright.search.asked import AGAINST, Against, Budget, Searched, check_asked
+from meshwright.search.asked import AGAINST, ROUNDED, Against, Budget, Searched, check_asked
 from meshwright.search.engine.answers import Found, NoShape
 from meshwright.search.engine.question import Limit, Question
 from meshwright.search.engine.solve import best_shape, exact_front
@@ -42,7 +42,7 @@ def prove_shapes(
     best: list[int | None] = []  # place among the found
     refusals = []
     for budget in budgets:
-        limits = tuple(Limit(AGAINST[name], limit) for name, limit in budget.finite().items())
+        limits = tuple(Limit(AGAINST[name], ROUNDED * limit) for name, limit in budget.finite().items())
         asked = Question(grid, law, device, request, latency, limits, tokens)
         try:
             found.append(best_shape(asked, against=cost))

@@ -12,11 +12,16 @@ SUFFIXES = (".png", ".svg")
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a plot, or with one value of each a point."""
+    """One line of a plot, or with one value of each a point.
+
+    Attributes:
+        step: each value holds until the next; nothing lies between.
+    """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
+    step: bool = False
 
 
 def plot_path(text: str) -> Path:
@@ -31,8 +36,10 @@ def plot_path(text: str) -> Path:
     return path
 
 
-def draw(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> None:
-    """Curves over logarithmic axes.
+def draw(
+    path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve], *, plain_y: bool = False
+) -> None:
+    """Curves over logarithmic axes, or with a plain one upwards where values hardly differ.
 
     Errors: MissingExtraError (exit code 5) without matplotlib; InputError where the file cannot be written.
     """
@@ -44,7 +51,7 @@ def draw(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve])
         raise MissingExtraError("--plot", "plot") from None
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    _paint(figure.add_subplot(), title, axes, curves)
+    _paint(figure.add_subplot(), title, axes, curves, plain_y)
     # Neither a date nor random names in the file: the same question draws the same bytes.
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     try:
@@ -54,12 +61,13 @@ def draw(path: Path, title: str, axes: tuple[str, str], curves: Sequence[Curve])
         raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _paint(plot: Any, title: str, axes: tuple[str, str], curves: Sequence[Curve]) -> None:
+def _paint(plot: Any, title: str, axes: tuple[str, str], curves: Sequence[Curve], plain_y: bool) -> None:
     for curve in curves:
         alone = len(curve.x) == 1
-        plot.plot(curve.x, curve.y, "o" if alone else "-", label=curve.label)
+        how = {"drawstyle": "steps-post"} if curve.step else {}
+        plot.plot(curve.x, curve.y, "o" if alone else "-", label=curve.label, **how)
     plot.set_xscale("log")
-    plot.set_yscale("log")
+    plot.set_yscale("linear" if plain_y else "log")
     plot.set_xlabel(axes[0])
     plot.set_ylabel(axes[1])
     plot.set_title(title, fontsize=10)

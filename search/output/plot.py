@@ -23,7 +23,10 @@ def draw_front(path: Path, done: Searched, where: str) -> None:
     cost, loss = scale * done.against_cost, np.asarray(done.loss)
     curves = [
         Curve(
-            f"front, {len(done.on_front)} shapes", cost[done.on_front].tolist(), loss[done.on_front].tolist()
+            f"front, {len(done.on_front)} shapes",
+            cost[done.on_front].tolist(),
+            loss[done.on_front].tolist(),
+            step=True,
         )
     ]
     curves += [
@@ -34,4 +37,4 @@ def draw_front(path: Path, done: Searched, where: str) -> None:
     law = done.priced.law
     with replacing(path) as part:
         draw(part, f"{law.name} on {where}, {done.request.prompt} tokens in, {done.request.output} out",
-             (name, f"loss, {law.unit}"), curves)  # fmt: skip
+             (name, f"loss, {law.unit}"), curves, plain_y=True)  # fmt: skip

@@ -194,3 +194,13 @@ def test_refusals(words: list[str], told: str, capsys: pytest.CaptureFixture[str
     assert main([*ASK, *words]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and told in err, err
+
+
+@pytest.mark.parametrize("find", [search_shapes, prove_shapes])
+def test_a_cost_read_off_a_file_is_a_budget_that_its_own_shape_keeps(find: Callable[..., Any]) -> None:
+    board, request = board_of("jetson-agx-orin-64gb", weights="int8"), Request(1, 1024, 16, 1, 2)
+    whole = search_shapes("plas-10b", "plas", board.device, request)
+    points = whole.on_front[::25]
+    budgets = [Budget(total_s=float(f"{whole.costs.total_s[row]:.10g}")) for row in points]
+    found = find("plas-10b", "plas", board.device, request, *budgets)
+    assert [found.loss[row] for row in found.best] == pytest.approx([whole.loss[row] for row in points])
