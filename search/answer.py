@@ -163,11 +163,11 @@ def _row(done: Searched, i: int, best: str) -> dict[str, Value]:
         row["shared"] = int(s.shared[i])
     return row | {
         "ffn_ratio": float(s.ffn_ratio[i]),
-        "loss": round(float(done.loss[i]), 4),
-        "ttft_ms": round(1e3 * float(c.prefill_s[i]), 3),
-        "tpot_ms": round(1e3 * float(c.token_s[i]), 3),
-        "total_ms": round(1e3 * float(c.total_s[i]), 3),
-        "GiB": round(float(c.memory_bytes[i]) / 2**30, 3),
+        "loss": float(done.loss[i]),
+        "ttft_ms": 1e3 * float(c.prefill_s[i]),
+        "tpot_ms": 1e3 * float(c.token_s[i]),
+        "total_ms": 1e3 * float(c.total_s[i]),
+        "GiB": float(c.memory_bytes[i]) / 2**30,
     }
 
 

@@ -67,7 +67,7 @@ class Spread:
             "regret": opinion.regret,
             "own_best": f"{s.layers[best]} layers, width {s.width[best]}, {s.experts[best]} experts",
             "own_best_loss": float(loss[best]),
-            "spearman": round(opinion.agreement, 4) if np.isfinite(opinion.agreement) else "no order",
+            "spearman": float(opinion.agreement) if np.isfinite(opinion.agreement) else "no order",
         }
 
 

@@ -89,11 +89,11 @@ def _counts(done: Chosen) -> dict[str, Step]:
 
 def _row(done: Chosen, one: Choice, grid: Grid) -> dict[str, Value]:
     return {
-        "price": round(one.price, 2),
+        "price": one.price,
         "compute": human_rate(one.flop_per_s, "FLOP/s"),
         "bandwidth": human_rate(one.bytes_per_s),
         "memory": human_rate(one.memory_bytes, "B"),
-        "loss": round(one.loss, 4),
+        "loss": one.loss,
         **shape_cells(done.shapes, one.row, grid),
         "in_box": one.in_box,
     }

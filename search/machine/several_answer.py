@@ -95,10 +95,10 @@ def _row(
     return {
         "device": device,
         "row": what,
-        "loss": round(float(loss[i]), 4),
-        "ttft_ms": round(1e3 * float(costs.prefill_s[i]), 3),
-        "tpot_ms": round(1e3 * float(costs.token_s[i]), 3),
-        "total_ms": round(1e3 * float(costs.total_s[i]), 3),
-        "GB": round(float(costs.memory_bytes[i]) / 1e9, 3),
+        "loss": float(loss[i]),
+        "ttft_ms": 1e3 * float(costs.prefill_s[i]),
+        "tpot_ms": 1e3 * float(costs.token_s[i]),
+        "total_ms": 1e3 * float(costs.total_s[i]),
+        "GiB": float(costs.memory_bytes[i]) / 2**30,
         **shape_cells(shapes, i, grid),
     }

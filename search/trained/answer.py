@@ -185,8 +185,8 @@ def _row(made: Trained, rank: int) -> dict[str, Value]:
     return {
         "shape": shape_name(s, row),
         "params": int(made.counts.params[row]), "tokens": made.trained_on(chosen),
-        "loss": round(chosen.loss, 4), "step_s": round(chosen.fastest.step_s, 4),
-        "days": round(made.days(chosen), 3), "in_box": bool(made.priced.inside[rank]),
+        "loss": chosen.loss, "step_s": chosen.fastest.step_s,
+        "days": made.days(chosen), "in_box": bool(made.priced.inside[rank]),
     }  # fmt: skip
 
 
