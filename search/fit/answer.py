@@ -103,6 +103,16 @@ def _verdict(fit: Fit) -> str:
 
 
 def _notes(fit: Fit) -> Iterator[str]:
+    for variable, values, names in fit.few:
+        yield (
+            f"{variable} takes {len(values)} value{'s'[: len(values) > 1]} ({', '.join(f'{v:g}' for v in values)}) in the "
+            f"fitted runs, too few to tell {', '.join(names)} apart: {len(names)} or more would"
+        )
+    if fit.identified.free:
+        yield (
+            f"free ({', '.join(fit.identified.free)}): other values give the same fitted losses to a millionth; the "
+            "interval is all that do within the bounds of the fit, and the value is one of them"
+        )
     if pairs := fit.identified.pairs():
         told = ", ".join(f"{one} and {other} {r:.3f}" for one, other, r in pairs[:_PAIRS])
         more = f" and {len(pairs) - _PAIRS} more pairs" if len(pairs) > _PAIRS else ""
@@ -111,11 +121,15 @@ def _notes(fit: Fit) -> Iterator[str]:
         yield f"low confidence: the closed form {form} reads {', '.join(names)}"
     part = "held_out" if fit.scores["held_out"].rows else "fit"
     for told, others in (("a law of size alone", fit.sizes), ("the nearest runs", fit.neighbours)):
-        if part in others and others[part].rmse * _AS_GOOD < fit.scores[part].rmse:
+        one, other = (f"{s.rmse:.4f}" for s in (others.get(part, fit.scores[part]), fit.scores[part]))
+        if one != other and float(one) * _AS_GOOD < float(other):
             yield (
                 f"{told} predict{'s' if told.startswith('a') else ''} the {part.replace('_', ' ')} runs better (RMSE "
-                f"{others[part].rmse:.4f} against {fit.scores[part].rmse:.4f}): this law is not worth its terms"
+                f"{one} against {other}): this law is not worth its terms"
             )
+    for name, s in fit.scores.items():
+        if s.rows and not np.isfinite(s.r2):
+            yield f"no R2 of {name.replace('_', ' ')}: its {s.rows} rows have one and the same loss"
     if fit.near[0] == 1 and fit.near[1] > 1:
         yield "only one start reached the optimum; give more starts before you trust it"
     ranges = ", ".join(f"{name} {allowed}" for name, allowed in fit.law.box.items())

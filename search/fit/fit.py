@@ -7,13 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from meshwright.hardware.errors import check_type
+from meshwright.hardware.errors import check_type, shown
 from meshwright.search.fit.choose import GRANULARITY, cannot, choose
 from meshwright.search.fit.curve import Curve, curve_of
+from meshwright.search.fit.free import few_values, trades
 from meshwright.search.fit.identify import Identified, covariance_of, identify
 from meshwright.search.fit.runs import Runs, RunsError, load_runs, runs_of
 from meshwright.search.fit.scores import Scores, nearest, scores
-from meshwright.search.fit.solve import again, resampled, solve
+from meshwright.search.fit.solve import Solution, again, resampled, solve
 from meshwright.search.fit.split import Split, split_runs
 from meshwright.search.law import Law
 from meshwright.search.law_columns import Columns, Counted, Range
@@ -34,6 +35,7 @@ class Fit:
         scores: of the law by part of the split (fit, held_out, extrapolation). sizes, neighbours: of a law of size
             alone, with tokens where they vary (empty where it cannot be fitted), and of the three nearest runs.
         residuals: [R] predicted less measured, nats.
+        few: variables that take too few values for their terms: the values, and the coefficients those cannot tell apart.
         near: starts of those brought to the end that ended at the optimum's cost, and how many those were.
     """
 
@@ -46,6 +48,7 @@ class Fit:
     neighbours: Mapping[str, Scores]
     residuals: Floats
     runs: Runs
+    few: tuple[tuple[str, Array, tuple[str, ...]], ...]
     near: tuple[int, int]
     starts: int
     bootstrap: int
@@ -83,6 +86,11 @@ def fit_law(
     if not split.fit.any():
         raise RunsError("no row is to be fitted; call some of them fit in the column split")
     chosen, reason = choose(runs, form, split.fit)
+    if np.ptp(runs.loss[split.fit]) == 0:
+        raise RunsError(
+            f"all {int(split.fit.sum())} rows to be fitted have the loss {runs.loss[split.fit][0]:g}; "
+            "a law is fitted to losses that differ"
+        )
     columns = runs.read(GRANULARITY.get(chosen))
     fitted = _rows(columns, split.fit)
     losses, weights = runs.loss[split.fit], runs.weight[split.fit]
@@ -90,9 +98,7 @@ def fit_law(
     curve = curve_of(chosen, fitted, losses)
     best = solve(curve, losses, weights, starts, rng)
     values = _rounded(curve.coefficients(best.theta))
-    identified = _identified(
-        curve, best.theta, losses, weights, runs.names()[split.fit], bootstrap, rng, values
-    )
+    identified = _identified(curve, best, losses, weights, runs.names()[split.fit], bootstrap, rng, values)
     law = _law(name, chosen, values, runs, split, counts)
     predicted = np.broadcast_to(law.loss(columns).loss, runs.loss.shape)
     by_part = _by_part(split, runs.loss, predicted)
@@ -100,12 +106,14 @@ def fit_law(
     return Fit(
         law, reason, split, identified, by_part, _by_size(chosen, runs, split, rng),
         _neighbours(chosen, columns, runs, split), predicted - runs.loss, runs,
-        (best.near, best.ended), starts, bootstrap, seed,
+        tuple(few_values(FORMS[chosen], curve, fitted)), (len(best.near), best.ended), starts, bootstrap, seed,
     )  # fmt: skip
 
 
 def _check(name: object, bootstrap: object, starts: object, seed: object, counts: object) -> None:
     check_type("the name of the law", name, str, "a word", RunsError)
+    if not str(name).strip():
+        raise RunsError(f"the name of the law is {shown(name)}; give a word")
     for what, value, least in (("bootstrap", bootstrap, 0), ("starts", starts, 1), ("seed", seed, 0)):
         check_type(what, value, int, f"a whole number from {least}", RunsError)
         if isinstance(value, bool) or (isinstance(value, int) and value < least):
@@ -124,9 +132,10 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _identified(
-    curve: Curve, theta: Floats, losses: Floats, weights: Floats, models: Array, bootstrap: int,
+    curve: Curve, best: Solution, losses: Floats, weights: Floats, models: Array, bootstrap: int,
     rng: np.random.Generator, values: Mapping[str, float],
 ) -> Identified:  # fmt: skip
+    theta = best.theta
     log, jacobian = curve.follow(theta)
     covariance = covariance_of(jacobian, log - np.log(losses), weights)
     if bootstrap:
@@ -136,7 +145,9 @@ def _identified(
         drawn = [np.clip(theta + z * size, curve.knobs.low, curve.knobs.high) for z in (-1.96, 0.0, 1.96)]
     found = [curve.coefficients(one) for one in drawn]
     samples = {n: np.array([one[n] for one in found]) for n in curve.knobs.names}
-    return identify(curve.knobs, theta, jacobian, covariance, samples, values)
+    return identify(
+        curve.knobs, theta, jacobian, covariance, samples, values, trades(curve, theta, best.near)
+    )
 
 
 def _by_part(split: Split, measured: Floats, predicted: Floats) -> dict[str, Scores]:

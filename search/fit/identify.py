@@ -1,22 +1,25 @@
 """What the runs do and do not say of each coefficient.
 
 Prediction can be good where single coefficients are not known: terms trade against each other. A coefficient is
-flagged where its interval is wide, where it lies at a bound, or where it moves with another. It is not identified
-where its interval is wide or at a bound, or where it moves with one that is: a bound that holds a floor at 0 makes
-the interval of the term it trades with look narrow.
+flagged where its interval is wide, where it lies at a bound, where it moves with another, or where it is free: other
+values of it give the very same losses. It is not identified where it is free, or its interval is wide or at a bound,
+or where it moves with one of which that holds: a bound that holds a floor at 0 makes the interval of the term it
+trades with look narrow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.search.fit.curve import Knobs
+from meshwright.search.fit.free import NO_RANK, Trades
 from meshwright.search.shape import Array, Floats
 
 _PAIR = 0.95  # correlation from which two coefficients are one number
 _FACTOR = 4.0  # between the ends of a wide interval of a scale
 _SPAN = 1.0  # of an exponent or floor: its interval over its value
+_NARROW = 1e-5  # span of an exponent or floor that is never wide: of one that is 0, no share can be taken
 _BOUND = 1e-6  # of the range: at a bound
 # What the closed forms of search/closed_forms.py read.
 CLOSED_FORMS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +37,7 @@ class Identified:
         intervals: of 95%.
         correlations: [P, P], as if none had a bound; of scales in the middle of the data.
         flags: in words, by name; none where all is well.
-        unknown: those that are not identified.
+        unknown: those that are not identified. free: those of them that other values may replace at the same losses.
     """
 
     names: tuple[str, ...]
@@ -42,6 +45,7 @@ class Identified:
     correlations: Floats
     flags: Mapping[str, tuple[str, ...]]
     unknown: tuple[str, ...]
+    free: tuple[str, ...]
 
     def pairs(self) -> tuple[tuple[str, str, float], ...]:
         """Coefficients that move together, the closest first."""
@@ -64,30 +68,31 @@ def identify(
     covariance: Floats,
     samples: Mapping[str, Floats],
     values: Mapping[str, float],
+    traded: Trades,
 ) -> Identified:
-    """samples: refits of every coefficient, by name."""
+    """samples: refits of every coefficient, by name. An interval holds all that `traded` reaches."""
     names, bound = knobs.names, at_bound(knobs, theta)
-    unread = np.asarray((jacobian == 0).all(axis=0))
+    unread = np.array([not traded.others.get(n, names) for n in names])
     correlations = _correlations(covariance)
     together = (np.abs(correlations) > _PAIR) & ~np.eye(len(theta), dtype=bool)
-    intervals = {
-        n: (float(np.quantile(samples[n], 0.025)), float(np.quantile(samples[n], 0.975))) for n in names
-    }
+    intervals = {n: _interval(samples[n], traded.ends.get(n, ())) for n in names}
+    free = np.isin(names, list(traded.others))
     wide = np.array(
         [_wide(bool(s), values[n], *intervals[n]) for n, s in zip(names, knobs.scale, strict=True)]
     )
-    doubtful = wide | bound | unread
+    doubtful = wide | bound | unread | free
     unknown = doubtful | (together & doubtful).any(axis=1)
     flags = {
         name: tuple(
             told
             for told, holds in (
                 ("no run reads it", unread[i]),
+                (f"free: trades with {_and(traded.others.get(name, ()))}", free[i] and not unread[i]),
                 ("at its bound", bound[i]),
                 ("wide interval", wide[i]),
                 (
-                    f"moves with {' and '.join(n for n, t in zip(names, together[i], strict=True) if t)}",
-                    together[i].any(),
+                    f"moves with {_and(n for n, t in zip(names, together[i], strict=True) if t)}",
+                    together[i].any() and not free[i],
                 ),
             )
             if holds
@@ -95,8 +100,10 @@ def identify(
         for i, name in enumerate(names)
     }
     return Identified(
-        names, intervals, correlations, flags, tuple(n for n, u in zip(names, unknown, strict=True) if u)
-    )
+        names, intervals, correlations, flags,
+        tuple(n for n, u in zip(names, unknown, strict=True) if u),
+        tuple(n for n, f in zip(names, free, strict=True) if f),
+    )  # fmt: skip
 
 
 def at_bound(knobs: Knobs, theta: Floats) -> Array:
@@ -106,14 +113,30 @@ def at_bound(knobs: Knobs, theta: Floats) -> Array:
 
 
 def covariance_of(jacobian: Floats, residuals: Floats, weights: Floats) -> Floats:
-    """Of least squares near the optimum, as if no bound held: s^2 (J' W J)^-1; 0 of what no run reads."""
-    read = (jacobian != 0).any(axis=0)
-    rows = jacobian[:, read]
-    inner = np.linalg.pinv(rows.T @ (weights[:, None] * rows), rcond=1e-14, hermitian=True)
+    """Of least squares near the optimum, as if no bound held: s^2 (J' W J)^-1; 0 of what no run reads.
+
+    A direction along which no row moves has a variance that outweighs all others.
+    """
+    size = np.linalg.norm(jacobian, axis=0)
+    read = size > NO_RANK * size.max()
+    rows = np.sqrt(weights)[:, None] * jacobian[:, read] / size[read]
+    _, values, vectors = np.linalg.svd(
+        np.concatenate([rows, np.zeros((rows.shape[1],) * 2)]), full_matrices=False
+    )
+    apart = vectors.T / np.maximum(values, NO_RANK * values[0]) / size[read][:, None]
     left = max(len(residuals) - rows.shape[1], 1)
     found = np.zeros((len(read), len(read)))
-    found[np.ix_(read, read)] = float((weights * residuals**2).sum()) / left * inner
+    found[np.ix_(read, read)] = float((weights * residuals**2).sum()) / left * (apart @ apart.T)
     return found
+
+
+def _interval(samples: Floats, ends: tuple[float, ...]) -> tuple[float, float]:
+    low, high = (float(np.quantile(samples, q)) for q in (0.025, 0.975))
+    return min((low, *ends)), max((high, *ends))
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)
 
 
 def _correlations(covariance: Floats) -> Floats:
@@ -129,4 +152,4 @@ def _wide(scale: bool, value: float, low: float, high: float) -> bool:
     """Of an interval whose ends are given."""
     if scale:
         return high > _FACTOR * low
-    return high - low > _SPAN * abs(value)
+    return high - low > max(_SPAN * abs(value), _NARROW)

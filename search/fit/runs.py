@@ -138,12 +138,20 @@ def load_runs(path: str | Path) -> Runs:
     except csv.Error as error:
         raise RunsError(f"{where} is no CSV file ({error})") from None
     names = lines[0]
+    check_commas(names, where)
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise RunsError(f"{where} names the column {twice[0][:40]!r} twice")
     for i, line in enumerate(lines[1:], 1):
         if len(line) != len(names):
             raise RunsError(f"{where}, row {i}: {len(line)} values under {len(names)} columns")
     return runs_of((dict(zip(names, line, strict=True)) for line in lines[1:]), where)
+
+
+def check_commas(head: Sequence[str], where: str) -> None:
+    """Errors: InputError for a first line that another sign than the comma divides."""
+    for sign, told in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if len(head) == 1 and sign in head[0]:
+            raise InputError(f"{where} divides its columns by {told}; write commas, and points in decimals")
 
 
 def runs_of(rows: Iterable[Mapping[str, object]], where: str = "the runs") -> Runs:

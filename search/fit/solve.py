@@ -19,11 +19,15 @@ _LONG, _AGAIN = 3000, 300  # evaluations of the last stretch; of a refit from th
 
 @dataclass(frozen=True)
 class Solution:
-    """cost: sum of weighted Huber losses. near: of the starts brought to the end, how many ended at this cost."""
+    """Of the starts brought to the end.
+
+    Attributes:
+        cost: sum of weighted Huber losses. near: where those ended that ended at this cost. ended: how many there were.
+    """
 
     theta: Floats
     cost: float
-    near: int
+    near: tuple[Floats, ...]
     ended: int
 
 
@@ -39,7 +43,7 @@ def solve(curve: Curve, losses: Floats, weights: Floats, starts: int, rng: np.ra
     screened.sort(key=lambda found: found[1])  # stable: of equal ones the first drawn
     ended = [_settle(curve, losses, _huber(weights), theta, _LONG) for theta, _ in screened[:_KEPT]]
     theta, cost = min(ended, key=lambda found: found[1])
-    near = sum(other <= cost * (1 + 1e-4) + 1e-12 for _, other in ended)
+    near = tuple(one for one, other in ended if other <= cost * (1 + 1e-4) + 1e-12)
     return Solution(theta, cost, near, len(ended))
 
 
@@ -48,23 +52,38 @@ def again(curve: Curve, losses: Floats, weights: Floats, theta: Floats) -> Float
     return _settle(curve, losses, _huber(weights), theta, _AGAIN, 1e-9)[0]
 
 
+def held(curve: Curve, losses: Floats, theta: Floats, knob: int) -> Floats:
+    """Least squares from a point with one knob held where it is."""
+    free = np.arange(len(theta)) != knob
+    return _settle(curve, losses, _squares(np.ones(len(losses))), theta, _AGAIN, free=free)[0]
+
+
 Robust = Callable[[Floats], Floats]
 
 
 def _settle(
-    curve: Curve, losses: Floats, robust: Robust, theta: Floats, most: int, tolerance: float = 1e-14
-) -> tuple[Floats, float]:
+    curve: Curve, losses: Floats, robust: Robust, theta: Floats, most: int, tolerance: float = 1e-14,
+    free: Array | None = None,
+) -> tuple[Floats, float]:  # fmt: skip
+    """free: mask of the knobs that may move; all where it is not given."""
     try:
         from scipy.optimize import least_squares  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("fit-law", "fit") from None
     wanted, knobs = np.log(losses), curve.knobs
+    mask = np.ones(len(theta), dtype=bool) if free is None else free
+
+    def whole(moved: Floats) -> Floats:
+        full = theta.copy()
+        full[mask] = moved
+        return full
+
     inside = np.clip(theta, *_margin(knobs.low, knobs.high))
     found = least_squares(
-        lambda t: curve.follow(t)[0] - wanted,
-        inside,
-        lambda t: curve.follow(t)[1],
-        bounds=(knobs.low, knobs.high),
+        lambda t: curve.follow(whole(t))[0] - wanted,
+        inside[mask],
+        lambda t: curve.follow(whole(t))[1][:, mask],
+        bounds=(knobs.low[mask], knobs.high[mask]),
         x_scale="jac",
         loss=robust,
         f_scale=DELTA,
@@ -73,7 +92,7 @@ def _settle(
         xtol=tolerance,
         gtol=tolerance,
     )
-    return np.asarray(found.x), float(found.cost)
+    return whole(found.x), float(found.cost)
 
 
 def _margin(low: Floats, high: Floats) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
 from meshwright.hardware.files import read_text
+from meshwright.search.fit.runs import check_commas
 from meshwright.search.layers.price import COSTS
 from meshwright.search.layers.problem import Floats
 
@@ -64,6 +65,7 @@ def read_scores(path: str) -> Given:
     check_type("scores", path, str, "the path of a CSV file")
     rows = list(csv.reader(io.StringIO(read_text(Path(path).expanduser(), _WANTED))))
     head = [cell.strip() for cell in rows[0]]
+    check_commas(head, path)
     joint = "attention" in head or "ffn" in head
     names = ("attention", "ffn") if joint else ("variant",)
     _check_head(path, head, names)

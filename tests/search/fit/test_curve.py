@@ -7,6 +7,7 @@ import pytest
 
 from meshwright.search.fit.choose import GRANULARITY
 from meshwright.search.fit.curve import _SCALES, FITTED_FORMS, POWERS, curve_of
+from meshwright.search.fit.free import Trades
 from meshwright.search.fit.identify import covariance_of, identify
 from meshwright.search.fit.solve import _start, resampled
 from meshwright.search.law_forms import FORMS
@@ -76,10 +77,11 @@ def test_what_is_flagged(law_runs):
     jacobian = rng.standard_normal((30, 5))
     jacobian[:, 1] = jacobian[:, 0] + 1e-3 * jacobian[:, 1]
     jacobian[:, 2] = 0
+    traded = Trades({"B": ()}, {"B": (0.5, 2.0)})
     values = dict(zip(names, (1.0, 0.35, 1.0, 0.37, 0.0), strict=True))
     samples = {n: np.array([v, v * 1.01]) for n, v in values.items()} | {"b": np.array([0.1, 0.9])}
     covariance = covariance_of(jacobian, np.full(30, 0.01), np.ones(30))
-    found = identify(knobs, theta, jacobian, covariance, samples, values)
+    found = identify(knobs, theta, jacobian, covariance, samples, values, traded)
     assert found.flags == {
         "A": ("moves with a",), "a": ("moves with A",), "B": ("no run reads it",), "b": ("wide interval",),
         "floor": ("at its bound",),

@@ -66,6 +66,11 @@ def test_a_file_of_sizes_alone_gives_sizes_alone():
         ('l,loss\n"1,2\n', "is no CSV file"),
         (b"\xff\xfe", "is not UTF-8 text"),
         ("\n", "is empty"),
+        (
+            f"{HEAD}\n{ROW}\n".replace(",", ";"),
+            "divides its columns by semicolons; write commas, and points in decimals",
+        ),
+        (f"{HEAD}\n{ROW}\n".replace(",", "\t"), "divides its columns by tabs; write commas"),
     ],
 )
 def test_a_file_that_is_no_list_of_runs(tmp_path, text, told):

@@ -168,6 +168,7 @@ def test_joint_scores_and_given_costs(tmp_path: Path) -> None:
         ),
         ("layer,variant,score\n0,full", r"line 2 has 2 cells and the first line 3; give as many"),
         ("layer,variant\n0,full", r"the first line lacks score"),
+        ("layer;variant;score\n0;full;1", r"divides its columns by semicolons; write commas"),
         ("layer,variant,score,mood\n0,full,1,2", r"unknown column 'mood'"),
         ("layer,variant,score,score\n0,full,1,2", r"the first line names a column twice"),
     ],
