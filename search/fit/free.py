@@ -56,15 +56,9 @@ def trades(curve: Curve, theta: Floats, near: Iterable[Floats] = ()) -> Trades:
                 points += found
                 ends += [found[0], found[-1]]
     moved: Array = np.asarray(np.array(rows).reshape(-1, len(names)) > _MOVES)
-    free: Array = np.asarray(moved.any(axis=0))
     others = {
-        n: tuple(
-            o
-            for o, together in zip(names, moved[moved[:, i]].any(axis=0), strict=True)
-            if together and o != n
-        )
-        for i, n in enumerate(names)
-        if free[i]
+        names[i]: tuple(names[j] for j in np.flatnonzero(moved[moved[:, i]].any(axis=0)) if j != i)
+        for i in np.flatnonzero(moved.any(axis=0))
     }
     values = [curve.coefficients(point) for point in points]
     return Trades(others, {n: (min(v[n] for v in values), max(v[n] for v in values)) for n in others})
