@@ -4,12 +4,13 @@ import numpy as np
 
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.working import Step, Value, Working
-from meshwright.hardware.units import human_rate
+from meshwright.hardware.units import human_bytes, human_rate
 from meshwright.search.asked import Budget
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law
 from meshwright.search.machine.cheapest import Choice, Chosen, cheapest, price_front
 from meshwright.search.machine.space import DeviceSpace
+from meshwright.search.output.config import shape_name
 from meshwright.search.price import Latency
 from meshwright.search.shape import Shapes
 
@@ -41,7 +42,8 @@ def device_answer(
         done = cheapest(space, law, grid, request, budget, loss, latency=latency, tokens=tokens)
         question = f"Which device of space {space.name} is the cheapest that reaches loss {loss:g}?"
         binds = _binding(done.choices[0], budget)
-        steps = _device(done.choices[0], space, law.unit)
+        name = shape_name(done.shapes, done.choices[0].row)
+        steps = {"shape": Step(name)} | _device(done.choices[0], space, law.unit)
     given = {
         "currency": Step(space.price.unit, "", note=space.price.source),
         "law": Step(law.name, law.unit, note=law.source),
@@ -92,7 +94,7 @@ def _row(done: Chosen, one: Choice, grid: Grid) -> dict[str, Value]:
         "price": one.price,
         "compute": human_rate(one.flop_per_s, "FLOP/s"),
         "bandwidth": human_rate(one.bytes_per_s),
-        "memory": human_rate(one.memory_bytes, "B"),
+        "memory": human_bytes(one.memory_bytes),
         "loss": one.loss,
         **shape_cells(done.shapes, one.row, grid),
         "in_box": one.in_box,
@@ -125,7 +127,7 @@ def _notes(space: DeviceSpace, done: Chosen) -> tuple[str, ...]:
     notes.append(
         "every peak is reached in full: give `prefill` and `decode` shares in the file for a real device"
         if ideal
-        else f"shares of peaks as device space {space.name} states them"
+        else f"shares of peaks as device space {space.name} states them; that of experts is of the bandwidth reached"
     )
     outside = sum(not one.in_box for one in done.choices)
     if outside:

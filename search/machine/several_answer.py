@@ -14,6 +14,7 @@ from meshwright.search.grid import Grid
 from meshwright.search.law import Law
 from meshwright.search.machine.answers import shape_cells
 from meshwright.search.machine.several import NO_LIMIT, OneForAll, Several, fronts
+from meshwright.search.output.config import shape_name
 from meshwright.search.price import Costs, Latency
 from meshwright.search.shape import Floats, Shapes
 
@@ -57,6 +58,7 @@ def fronts_working(
              for name, one in done.searched.items()}  # fmt: skip
     binds = done.why
     if (one := done.one_for_all) is not None:
+        steps["for_all"] = Step(shape_name(one.shape, 0), "", "", "the one shape for all devices")
         steps |= {f"regret_{name}": Step(value, one.unit) for name, value in one.regret.items()}
         binds = _told(one)
     notes = tuple(dict.fromkeys(note for s in done.searched.values() for note in s.priced.warnings))

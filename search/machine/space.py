@@ -132,7 +132,10 @@ class Rule(Strict):
 
 
 class Reached(Strict):
-    """Shares of the levels that one phase reaches; meanings as in `inference.seconds.Machine`."""
+    """Shares of the levels that one phase reaches; meanings as in `inference.seconds.Machine`.
+
+    `experts` is a share of what `bandwidth` leaves: routed experts are read at bandwidth * experts of the level.
+    """
 
     compute: Share = 1.0
     attention: Share = 1.0

@@ -104,7 +104,11 @@ def random_grid(rng: np.random.Generator, filled: bool) -> Grid:
 
     pairs = [[1, 1], [4, 1], [8, 1], [8, 2], [16, 1], [16, 2], [16, 4], [64, 8], [2, 4]]
     needed = {"top_k_within_experts", "shared_beside_experts", *(["heads_fill_width"] if filled else [])}
-    needed |= {"heads_fill_width", "kv_heads_divide_heads", "whole_expert_width"}  # or the axes must all combine
+    needed |= {
+        "heads_fill_width",
+        "kv_heads_divide_heads",
+        "whole_expert_width",
+    }  # or the axes must all combine
     rules = [r for r in RULES if r in needed or rng.random() < 0.8]
     return Grid.model_validate(
         {

@@ -104,7 +104,7 @@ def test_a_budget_over_a_billion_shapes(
 
 def test_nothing_fits_a_billion_shapes() -> None:
     with pytest.raises(
-        NoShape, match=r"total_s is limited to 1e-06, and the least of any shape is 0\.00656944"
+        NoShape, match=r"total_s is limited to 1e-06, and the least of any shape is 0\.00656164"
     ) as error:
         best_shape(question("plas-10b", Limit("total_s", 1e-6)))
     assert error.value.limit == "total_s"
