@@ -31,6 +31,8 @@ def answer(done: Searched, board: Board) -> Working:
         "batch": Step(request.batch, "sequences"),
         "prompt": Step(request.prompt, "tokens"),
         "output": Step(request.output, "tokens"),
+        "compute": Step(board.compute),
+        "latency": Step(done.latency),
         "weight_bytes": Step(request.weight_bytes, "B", "", f"of {board.weights}"),
         "kv_bytes": Step(request.kv_bytes, "B"),
         **(
@@ -39,6 +41,12 @@ def answer(done: Searched, board: Board) -> Working:
             else {"head_bytes": Step(request.head_bytes, "B", "", "of table and head")}
         ),
         "law": Step(law.name, "", "", law.source),
+        **(
+            {}
+            if done.tokens is None
+            else {"tokens": Step(done.tokens, "tokens", "", "of training, for the law")}
+        ),
+        **{f"budget_{n}": Step(label(budget)) for n, budget in enumerate(done.budgets, 1)},
     }
     kept = [i for i in done.best if i is not None]
     if done.budgets and not kept:

@@ -98,6 +98,7 @@ class Searched:
         listed: rows of the grid before any rule. removed: shapes by the rule that removed them.
         certificates: none where all that is legal was priced and kept; else (`search.proven`) only the front and the
             best are kept, and these say what was proven, of the front and of each budget.
+        tokens: of training, as asked.
     """
 
     grid: Grid
@@ -115,6 +116,7 @@ class Searched:
     listed: int
     removed: Mapping[str, int]
     certificates: "tuple[Certificate, ...]" = ()
+    tokens: float | None = None
 
     @property
     def loss(self) -> Floats:
@@ -173,7 +175,7 @@ def search_shapes(
         chosen.append(best(loss, *limits.pop(against), *limits.values()))
     removed = {**listing.removed, FITS: len(listing.shapes) - len(fits)}
     return Searched(grid, device, request, latency, against, shapes, costs, counts, priced, budgets,
-                    tuple(chosen), front(loss, cost), listing.listed, removed)  # fmt: skip
+                    tuple(chosen), front(loss, cost), listing.listed, removed, tokens=tokens)  # fmt: skip
 
 
 def check_asked(

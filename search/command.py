@@ -7,6 +7,7 @@ One device and a request is the mode of this module. Other packages bring furthe
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from meshwright.search.board import Board
     from meshwright.search.law import Law
 
+_DENSE, _APART = (
+    20_000_000,
+    0.02,
+)  # rows above which a front is thinned, and how far apart its points then are
 LISTED = 50_000  # rows of a grid that are priced one by one; a larger grid goes to the engine
 FILES = ("plot", "csv", "parquet", "config")
 
@@ -150,16 +155,19 @@ def one_device(args: argparse.Namespace) -> "Working":
     laws = _laws(args)
     board = _board(args, args.cluster)
     grid = load_grid(args.grid or modes.GRID)
-    find = search_shapes
+    find: Callable[..., Searched] = search_shapes
     if grid.size > LISTED:
         from meshwright.search.proven import prove_shapes
 
-        find = prove_shapes
+        find = partial(prove_shapes, apart=_APART if grid.size > _DENSE else 0.0)
     done = find(
         args.law or modes.LAW, grid, board.device, request_of(args), *_budgets(args),
         latency=args.latency, against=args.against, tokens=args.tokens,
     )  # fmt: skip
     working = answer(done, board)
+    if grid.size > _DENSE:
+        note = f"of the front points at least {_APART:.0%} apart are shown and written; each is on the exact front"
+        working = replace(working, notes=(note, *working.notes))
     if done.certificates and (args.csv or args.parquet):
         note = f"the table has the front and the best alone: a grid of more than {LISTED:,} rows is not priced one by one"
         working = replace(working, notes=(note, *working.notes))

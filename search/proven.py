@@ -30,14 +30,17 @@ def prove_shapes(
     latency: Latency = "full",
     against: Against = "total",
     tokens: float | None = None,
+    apart: float = 0.0,
 ) -> Searched:
     """What `search_shapes` finds, without listing the grid.
+
+    apart: points of the front that are closer in cost than this share are left out, as a dense front has many thousand.
 
     Errors: as `search_shapes`; NoShape where no shape fits the memory, or none keeps any of the budgets, proven.
     """
     law, grid = check_asked(law, grid, device, request, budgets, latency, against, tokens)
     cost = AGAINST[against]
-    on = exact_front(Question(grid, law, device, request, latency, tokens=tokens), against=cost)
+    on = exact_front(Question(grid, law, device, request, latency, tokens=tokens), against=cost, apart=apart)
     found: list[Found] = [on]
     best: list[int | None] = []  # place among the found
     refusals = []
@@ -58,7 +61,7 @@ def prove_shapes(
     return Searched(
         grid, device, request, latency, against, shapes, costs, counts, law.loss(law.columns(shapes, counts, tokens)),
         budgets, tuple(None if i is None else rows[i] for i in best), np.arange(len(on)), on.certificate.space,
-        on.certificate.removed, tuple(one.certificate for one in found),
+        on.certificate.removed, tuple(one.certificate for one in found), tokens,
     )  # fmt: skip
 
 

@@ -73,6 +73,7 @@ def _answer(made: Trained) -> dict[str, Step]:
         "tokens_trained": Step(tokens, "tokens", "steps * batch" if not isinstance(made.tokens, Fixed) else ""),
         "per_param": Step(tokens / params, "tokens", "tokens_trained / best_params"),
         **{name: Step(word) for name, word in _degrees(made.plan.layout).items()},
+        **({"idle_devices": Step(made.plan.idle.devices)} if made.plan.idle.devices else {}),
         "t_step": Step(priced.step_s, "s"),
         "steps": Step(best.steps, "", "deadline / t_step, whole" if not isinstance(made.tokens, Fixed) else ""),
         "days": Step(made.days(best), "days", "steps * t_step"),
