@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.readers import falcon, gpt_like, latent, llama_like, mixture
+from meshwright.costmodel.readers import block_configs, falcon, gpt_like, latent, llama_like, mixture
 from meshwright.costmodel.readers.fields import Fields, check_finite, show
 from meshwright.hardware.errors import ModelError
 
@@ -23,6 +23,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "opt": gpt_like.read_opt,
     "bloom": gpt_like.read_bloom,
     "falcon": falcon.read_falcon,
+    "nemotron-nas": block_configs.read_block_configs,
 }
 
 ARCHITECTURES: Final[Mapping[str, str]] = {
@@ -49,6 +50,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "OPTForCausalLM": "opt",
     "BloomForCausalLM": "bloom",
     "FalconForCausalLM": "falcon",
+    "DeciLMForCausalLM": "nemotron-nas",
 }
 
 

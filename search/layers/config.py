@@ -1,12 +1,9 @@
 """A choice as files: `config.json` as nemotron-nas publishes it, and `layers.yaml` in our own words.
 
 `block_configs` follows DeciLM (nvidia/Llama-3_3-Nemotron-Super-49B-v1): attention by heads per group, window or no_op;
-a feed-forward by ffn_mult, from which the class takes the width
-
-    width = 256 ceil(floor(2 ffn_mult hidden / 3) / 256)
-
-A width that is no multiple of 256, and experts, have no ffn_mult; they stand as intermediate_size and moe, as in the
-later configurations of the same line (NVIDIA Model-Optimizer, block_config.py).
+a feed-forward by ffn_mult (`costmodel/readers/block_configs.py`, which reads such a file back, has the formula). A width that is no multiple of 256, and experts, have no ffn_mult; they stand as intermediate_size and moe, as in the
+later configurations of the same line (NVIDIA Model-Optimizer, block_config.py). What the class has no key for, such as
+norms of query heads, is refused.
 """
 
 import json
@@ -18,24 +15,28 @@ import yaml
 
 from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.model import Ffn
+from meshwright.costmodel.readers.block_configs import width_of
 from meshwright.hardware.errors import InputError
 from meshwright.optimizer.files import replacing
 from meshwright.search.layers.solve import Choice
 from meshwright.search.layers.table import Table
 from meshwright.search.output.config import check_folder
 
-_STEP = 256
-
 
 def config_of(table: Table, choice: Choice) -> dict[str, Any]:
     """The content of config.json.
 
-    Errors: InputError where the base has no single number of heads, which the class needs.
+    Errors: InputError where the base has no single number of heads, or weights that the class does not have.
     """
     base = table.model
     if len(set(base["heads"])) > 1:
         raise InputError(
             f"{base['name']} has layers of {sorted(set(base['heads']))} heads, a config.json has one number"
+        )
+    if base["beyond"]:
+        raise InputError(
+            f"{base['name']} has {', '.join(base['beyond'])}, which a nemotron-nas config.json cannot say; take a base in "
+            "the Llama spelling, or leave out --config"
         )
     blocks = [_block(layer) for layer in layers_of(table, choice)]
     return {
@@ -82,11 +83,6 @@ def write_config(folder: str | PathLike[str], table: Table, choice: Choice) -> t
         with replacing(root / name) as part:
             part.write_text(text, encoding="utf-8")
     return tuple(root / name for name in texts)
-
-
-def width_of(ffn_mult: float, hidden: int) -> int:
-    """The feed-forward width that the class takes from ffn_mult."""
-    return -(-int(2 * ffn_mult * hidden / 3) // _STEP) * _STEP
 
 
 def ffn_mult(width: int, hidden: int) -> float | None:
@@ -157,11 +153,13 @@ def _block(layer: dict[str, Any]) -> dict[str, Any]:
 
 def _note(table: Table, choice: Choice) -> str:
     layers = layers_of(table, choice)
+    gone = any(layer[part] in (None, "linear") for layer in layers for part in ("attention", "ffn"))
     said = [
         f"chosen per layer for {table.asked['model']}; scores: {table.asked['scores']}",
         "what a shape does not decide (rotary positions, epsilon, activation) is the base's own",
-        "meshwright writes this layout and does not read it back as a model",
     ]
+    if gone:
+        said.append("meshwright does not read a layer without one of its parts back as a model")
     if any(layer["attention"] == "linear" for layer in layers):
         said.append(
             "replace_with_linear is one linear layer in the published class; the variant chosen may be another"

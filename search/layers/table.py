@@ -147,6 +147,7 @@ def _facts(base: ModelSpec) -> dict[str, Any]:
         "max_seq_len": base.max_seq_len,
         "attention_bias": any(w.name == "attn.q.bias" for k in kinds for w in k.weights),
         "mlp_bias": any(w.name.startswith("mlp.") and w.name.endswith(".bias") for k in kinds for w in k.weights),
+        "beyond": _beyond(base),
         "heads": [k.attention.heads for k in kinds],
         "kv_heads": [k.attention.kv_heads for k in kinds],
         "head_dim": [k.attention.qk_head_dim for k in kinds],
@@ -155,6 +156,25 @@ def _facts(base: ModelSpec) -> dict[str, Any]:
             [k.ffn.width, k.ffn.gated, k.ffn.experts, k.ffn.top_k, k.ffn.expert_width] for k in kinds
         ],
     }  # fmt: skip
+
+
+# Weights of layers in the Llama spelling, biases apart.
+_LLAMA = {
+    "embed", "final_norm", "head", "input_norm", "post_attention_norm", "attn.q", "attn.k", "attn.v", "attn.o", "router",
+    *(f"{part}.{name}" for part in ("mlp", "experts", "shared") for name in ("gate", "up", "down")),
+}  # fmt: skip
+
+
+_BIASED = ("attn.", "mlp.", "experts.", "router")  # what the two keys of biases reach
+
+
+def _beyond(base: ModelSpec) -> list[str]:
+    """Weights of the base that layers in the Llama spelling do not have, and those that it lacks of a set."""
+    names = {w.name for k in base.kinds for w in k.weights} | {w.name for w in (*base.embedding, *base.head)}
+    found = sorted(n for n in names if n.removesuffix(".bias" * n.startswith(_BIASED)) not in _LLAMA)
+    for one, other in (("attn.q.bias", "attn.o.bias"), ("mlp.up", "mlp.gate")):
+        found += [f"{one} without {other}"] * (one in names and other not in names)
+    return found
 
 
 def save_table(table: Table, path: str | PathLike[str]) -> None:
@@ -202,7 +222,8 @@ def load_table(path: str | PathLike[str]) -> Table:
             bool(data["higher_is_better"]),
         )  # fmt: skip
         variants = Variants.model_validate(data["variants"])
-        return Table(problem, variants, dict(data["model"]), dict(data["asked"]), tuple(data["notes"]))
+        model = {**data["model"], "beyond": list(data["model"]["beyond"])}
+        return Table(problem, variants, model, dict(data["asked"]), tuple(data["notes"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = " ".join(str(error).split())[:100] or type(error).__name__
         raise InputError(

@@ -38,7 +38,7 @@ FALCON = {k: LLAMA[k] for k in ("hidden_size", "num_attention_heads", "vocab_siz
 FALCON["model_type"] = "falcon"
 TYPES = (
     "llama, mistral, qwen2, qwen3, phi3, olmo2, olmo3, gemma, gemma2, gemma3_text, gemma3, mixtral, qwen3_moe, olmoe, "
-    "gpt_oss, glm4_moe, deepseek_v2, deepseek_v3, gpt2, gpt_neox, opt, bloom, falcon"
+    "gpt_oss, glm4_moe, deepseek_v2, deepseek_v3, gpt2, gpt_neox, opt, bloom, falcon, nemotron-nas"
 )
 
 

@@ -13,7 +13,16 @@ from meshwright.costmodel.readers.families import READERS
 from meshwright.costmodel.readers.source import _files
 from meshwright.hardware.errors import ModelError
 
+# Of the one type without a built-in model.
+BLOCKS: dict[str, Any] = {
+    "model_type": "nemotron-nas", "hidden_size": 768, "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": 100,
+    "block_configs": [
+        {"attention": {"n_heads_in_group": 3}, "ffn": {"ffn_mult": 1.0}},
+        {"attention": {"n_heads_in_group": 6, "window_length": 64}, "ffn": {"intermediate_size": 100}},
+    ],
+}  # fmt: skip
 RAW: dict[str, dict[str, Any]] = {n: json.loads(p.read_bytes()) for n, p in sorted(_files().items())}
+RAW["blocks"] = BLOCKS
 ONE_PER_TYPE = {c["model_type"]: n for n, c in RAW.items()}
 
 deep: list[Any] = []
@@ -63,6 +72,9 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
         target = config
         if isinstance(config.get("text_config"), dict) and draw(st.booleans()):
             target = config["text_config"]
+        if config.get("block_configs") and draw(st.booleans()):
+            block = config["block_configs"][-1]
+            target = block.get("ffn") or block.get("attention") or block
         key = draw(st.one_of(st.sampled_from(sorted(target) or ["x"]), NEW_KEYS))
         if draw(st.booleans()) or key not in target:
             target[key] = draw(WRONG)
@@ -73,7 +85,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 
 def test_every_type_has_a_built_in_model_to_damage() -> None:
     assert set(ONE_PER_TYPE) == set(READERS)
-    assert len(RAW) == len(model_names())
+    assert len(RAW) == len(model_names()) + 1
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.costmodel.readers import load_model
 from meshwright.optimizer.cli import main
 
 VARIANTS = """
@@ -47,6 +48,59 @@ def test_from_variants_to_a_config_and_again_from_the_table(
     assert "OPTIMAL" in capsys.readouterr().out and csv.read_text().count("\n") == 4
     assert main(["layers", "--table", table, "--limit", "decode_ms <= 5"]) == 3
     assert "no choice keeps decode_ms <= 5: the least decode_s reachable is" in capsys.readouterr().err
+
+
+def test_a_written_config_reads_back_as_the_model_that_was_chosen(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the other commands: the parameters to the last, and the same exact time of a token."""
+    out = str(tmp_path / "out")
+    experts = "  - {name: moe, experts: 8, top_k: 2, expert_width: 3584, shared_width: 1000}\n  - {name: odd, width: 5000}\n"
+    (tmp_path / "v.yaml").write_text(
+        VARIANTS.replace("full}", "full}\n  - {name: near, window: 1024}") + experts
+    )
+    scores = "layer,variant,score\n*,full,0\n*,kv2,1\n*,near,0.9\n*,whole,0\n*,half,1\n*,odd,1.5\n*,moe,0.1\n"
+    (tmp_path / "s.csv").write_text(scores)
+    limit = ["--limit", "decode_ms <= 60, params <= 8e9, kv_bytes <= 300MiB"]
+    assert main([*words, *limit, "--scores", str(tmp_path / "s.csv"), "--config", out, "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    steps = asked["steps"]
+    assert main(["count", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"]["params"]["value"] == steps["params"]["value"]
+    assert len(load_model(out).kinds) >= 3
+    decode = [
+        "decode",
+        out,
+        "--cluster",
+        "jetson-agx-orin-64gb",
+        "--batch",
+        "1",
+        "--context",
+        "4096",
+        "--compute",
+        "fp16",
+    ]
+    assert main([*decode, "--json"]) == 0
+    exact = json.loads(capsys.readouterr().out)["steps"]["t_exact"]["value"]
+    # Apart from the row of the token table, 2 * 4,096 elements of 2 bytes, which `decode` leaves out.
+    assert exact + 16384 / 204.8e9 == pytest.approx(steps["decode_s"]["value"], rel=1e-9)
+
+
+def test_a_base_that_the_class_cannot_say_is_not_written(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words[1] = "qwen3-8b"
+    table = str(tmp_path / "t.json")
+    assert main([*words, "--config", str(tmp_path / "out"), "--save-table", table]) == 2
+    assert (
+        "has attn.k_norm, attn.q_norm, which a nemotron-nas config.json cannot say" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "out").exists()
+    data = json.loads(Path(table).read_text())
+    del data["model"]["beyond"]
+    Path(table).write_text(json.dumps(data))
+    assert main(["layers", "--table", table]) == 2
+    assert "is no table of layers (KeyError: 'beyond')" in capsys.readouterr().err
 
 
 def test_the_devices_memory_is_a_limit(
