@@ -89,19 +89,19 @@ def run(args: argparse.Namespace) -> int:
         save_table(table, args.save_table)
     limits = _limits(args, table)
     options = Options(args.work_limit, args.seed, args.labels)
-    working, proven = (_best if args.sweep is None else _swept)(args, table, limits, options)
-    code = give(args, working)
-    if not proven:
+    working, code = (_best if args.sweep is None else _swept)(args, table, limits, options)
+    given = give(args, working)
+    if code == 4:
         complain(
             f"the work limit of {options.work_limit:g} came before a proof; allow more with --work-limit or --labels"
         )
-        return 4
-    return code
+    return code or given
 
 
 def _best(
     args: argparse.Namespace, table: "Table", limits: "tuple[Limit, ...]", options: "Options"
-) -> "tuple[Working, bool]":
+) -> "tuple[Working, int]":
+    """The answer and the exit code."""
     from meshwright.search.layers.answer import answer
     from meshwright.search.layers.config import write_config
     from meshwright.search.layers.solve import solve
@@ -109,12 +109,13 @@ def _best(
     choices = solve(table.problem, limits, solutions=args.solutions, differ=args.differ, options=options)
     if args.config is not None:
         write_config(args.config, table, choices.best)
-    return answer(table, limits, choices), choices.proven
+    return answer(table, limits, choices), 0 if choices.proven else 4
 
 
 def _swept(
     args: argparse.Namespace, table: "Table", limits: "tuple[Limit, ...]", options: "Options"
-) -> "tuple[Working, bool]":
+) -> "tuple[Working, int]":
+    """The answer and the exit code: 3 where no point of the sweep has a choice."""
     from meshwright.search.layers.answer import swept
     from meshwright.search.layers.sweep import columns_of, parse_sweep, sweep
     from meshwright.search.output.table import write_csv
@@ -123,7 +124,9 @@ def _swept(
     points = sweep(table.problem, along, limits, options)
     if args.csv is not None:
         write_csv(args.csv, columns_of(table.problem, along, points))
-    return swept(table, along, points), all(p.status in ("OPTIMAL", "INFEASIBLE") for p in points)
+    statuses = {p.status for p in points}
+    code = 4 if statuses - {"OPTIMAL", "INFEASIBLE"} else 3 if statuses == {"INFEASIBLE"} else 0
+    return swept(table, along, points), code
 
 
 def _limits(args: argparse.Namespace, table: "Table") -> "tuple[Limit, ...]":

@@ -1,7 +1,8 @@
 """The user's limits: `decode_ms <= 20, memory_bytes <= 20GiB, params >= 4e9, kv_bytes <= 2GiB`.
 
 Grammar: comma-separated `name (<=|>=) value`. The name carries the unit, so that a number may stand bare; a value
-with a unit is taken too. Names in `_ms` mean the total in `_s`.
+with a unit is taken too. Names in `_ms` mean the total in `_s`. A time or size read off an answer, in ten digits, is a
+limit that its own choice keeps.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 from meshwright.hardware import units
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
+from meshwright.search.asked import ROUNDED
 from meshwright.search.layers.problem import Limit
 
 _ITEM = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=)\s*(\S(?:.*\S)?)\s*", re.DOTALL)
@@ -83,4 +85,9 @@ def _one(item: str) -> Limit:
         raise
     except InputError as error:
         raise InputError(f"limit {shown(item)}: {error}") from None
-    return Limit(total, most=value, text=item) if compare == "<=" else Limit(total, least=value, text=item)
+    slack = 1.0 if total == "params" else ROUNDED  # parameters are printed to the last
+    return (
+        Limit(total, most=value * slack, text=item)
+        if compare == "<="
+        else Limit(total, least=value / slack, text=item)
+    )

@@ -21,7 +21,7 @@ from meshwright.search.layers.scores import Given, Key, read_scores
 from meshwright.search.layers.stand_in import DEFAULT, stand_in
 from meshwright.search.layers.variants import Variants, load_variants
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,7 @@ def load_table(path: str | PathLike[str]) -> Table:
             bool(data["higher_is_better"]),
         )  # fmt: skip
         variants = Variants.model_validate(data["variants"])
-        model = {**data["model"], "beyond": list(data["model"]["beyond"])}
-        return Table(problem, variants, model, dict(data["asked"]), tuple(data["notes"]))
+        return Table(problem, variants, dict(data["model"]), dict(data["asked"]), tuple(data["notes"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = " ".join(str(error).split())[:100] or type(error).__name__
         raise InputError(

@@ -21,7 +21,7 @@ from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.plan import ModelDriftError
 from meshwright.search.architecture import counts_of
-from meshwright.search.asked import Budget
+from meshwright.search.asked import ROUNDED, Budget
 from meshwright.search.front import front
 from meshwright.search.grid import Grid, list_shapes
 from meshwright.search.law import Law, Priced
@@ -119,7 +119,7 @@ def cheapest(
     if isinstance(loss, bool) or not isinstance(loss, int | float | np.number) or not 0 < loss < np.inf:
         raise InputError(f"the loss to reach is {shown(loss)}; give a number above 0")
     search = _Search.of(space, law, grid, request, budget, latency, tokens)
-    reached = np.flatnonzero(search.priced.loss <= loss)
+    reached = np.flatnonzero(search.priced.loss <= ROUNDED * loss)
     search.funnel.remove(LOSS, len(search.loss) - len(reached))
     if not len(reached):
         raise search.none(
@@ -254,7 +254,7 @@ class _Search:
         rows = np.arange(len(self.loss))
         costs = self._at_best(rows)
         level = self._level(costs)
-        wanted = rows if loss is None else rows[self.loss <= loss]
+        wanted = rows if loss is None else rows[self.loss <= ROUNDED * loss]
         most = float(self.pairs.points.values[2][-1])
         need = float(costs.memory_bytes[wanted].min())
         of = "the grid" if loss is None else f"loss {loss:g} or less"

@@ -15,7 +15,7 @@ from meshwright.costmodel.doors import check_positive
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, check_type
-from meshwright.search.asked import Against, Budget, NoShapeError, Searched, search_shapes
+from meshwright.search.asked import ROUNDED, Against, Budget, NoShapeError, Searched, search_shapes
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law
 from meshwright.search.law_columns import Bools
@@ -126,11 +126,11 @@ class _Common:
         """At a loss: the least over shapes of the greatest ratio to a device's own least cost."""
         own: dict[str, float] = {}
         for name, done in searched.items():
-            cost = done.against_cost[kept(budget, done.costs) & (done.loss <= wanted)]
+            cost = done.against_cost[kept(budget, done.costs) & (done.loss <= ROUNDED * wanted)]
             if not len(cost):
                 return f"no shape of the grid reaches loss {wanted:g} within the budget on {name}"
             own[name] = float(cost.min())
-        rows = np.flatnonzero(self.kept & (self.loss <= wanted))
+        rows = np.flatnonzero(self.kept & (self.loss <= ROUNDED * wanted))
         if not len(rows):
             return f"each device has shapes of loss {wanted:g} within the budget, and none serves all"
         regret = {name: cost[rows] / own[name] - 1.0 for name, cost in self.against.items()}

@@ -96,11 +96,33 @@ def test_a_base_that_the_class_cannot_say_is_not_written(
         "has attn.k_norm, attn.q_norm, which a nemotron-nas config.json cannot say" in capsys.readouterr().err
     )
     assert not (tmp_path / "out").exists()
-    data = json.loads(Path(table).read_text())
-    del data["model"]["beyond"]
+    data = json.loads(Path(table).read_text()) | {"schema_version": 1}
     Path(table).write_text(json.dumps(data))
     assert main(["layers", "--table", table]) == 2
-    assert "is no table of layers (KeyError: 'beyond')" in capsys.readouterr().err
+    assert "schema_version is 1, this program reads 2; write it again" in capsys.readouterr().err
+
+
+def test_a_time_read_off_an_answer_is_a_limit_that_its_choice_keeps(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, steps = str(tmp_path / "t.json"), []
+    assert main([*words, "--save-table", table, "--json"]) == 0
+    capsys.readouterr()
+    for limit in ("decode_ms <= 45", "decode_ms <= 50", "decode_ms <= 57"):
+        assert main(["layers", "--table", table, "--limit", limit, "--json"]) == 0
+        first = json.loads(capsys.readouterr().out)["steps"]
+        for name in ("decode_s", "prefill_s", "kv_bytes", "params"):
+            again = f"{limit}, {name} <= {first[name]['value']}"
+            assert main(["layers", "--table", table, "--limit", again, "--json"]) == 0
+            steps.append(json.loads(capsys.readouterr().out)["steps"])
+            assert steps[-1]["score"]["value"] == first["score"]["value"], again
+
+
+def test_a_sweep_without_a_choice_is_a_proven_no(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--sweep", "decode_ms=1..2:3"]) == 3
+    assert "infeasible 3" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_devices_memory_is_a_limit(

@@ -99,3 +99,12 @@ def test_the_same_bytes_and_the_front(capsys: pytest.CaptureFixture[str]) -> Non
     rows = json.loads(pages[0])["table"]
     prices, losses = [row["price"] for row in rows], [row["loss"] for row in rows]
     assert prices == sorted(prices) and losses == sorted(losses, reverse=True) and len(rows) == 12
+
+
+def test_a_loss_read_off_the_front_finds_its_own_point(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*FREE, "--ttft", "100ms", "--json"]) == 0
+    for row in json.loads(capsys.readouterr().out)["table"]:
+        assert main([*FREE, "--ttft", "100ms", "--loss", f"{row['loss']}", "--json"]) == 0
+        steps = json.loads(capsys.readouterr().out)["steps"]
+        assert (steps["price"]["value"], steps["loss"]["value"]) == (row["price"], row["loss"])
+        assert steps["shape"]["value"].startswith(f"l{row['layers']}-d{row['width']}-")
