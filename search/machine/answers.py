@@ -46,21 +46,38 @@ def device_answer(
         steps = {"shape": Step(name)} | _device(done.choices[0], space, law.unit)
     given = {
         "currency": Step(space.price.unit, "", note=space.price.source),
+        **asked_steps(law, request, latency, tokens, budget, loss),
+    }
+    picked = np.unique(np.linspace(0, len(done.choices) - 1, min(_ROWS, len(done.choices))).astype(np.int64))
+    table = tuple(_row(done, done.choices[i], grid) for i in picked)
+    return Working(question, given, steps | _counts(done), binds, _notes(space, done), table)
+
+
+def asked_steps(
+    law: Law, request: Request, latency: Latency, tokens: float | None, budget: Budget, loss: float | None
+) -> dict[str, Step]:
+    """What was asked, for any device."""
+    steps = {
         "law": Step(law.name, law.unit, note=law.source),
         "latency": Step(latency),
+        "batch": Step(request.batch, "sequences"),
         "prompt": Step(request.prompt, "tokens"),
         "output": Step(request.output, "tokens"),
         "weight_bytes": Step(request.weight_bytes, "B"),
         "kv_bytes": Step(request.kv_bytes, "B"),
     }
-    given |= {
+    if request.head_bytes is not None:
+        steps["head_bytes"] = Step(request.head_bytes, "B", note="of table and head")
+    if tokens is not None:
+        steps["tokens"] = Step(tokens, "tokens", note="of training, for the law")
+    steps |= {
         name: Step(limit, "B" if name == "memory_bytes" else "s")
         for name, limit in vars(budget).items()
         if np.isfinite(limit)
     }
-    picked = np.unique(np.linspace(0, len(done.choices) - 1, min(_ROWS, len(done.choices))).astype(np.int64))
-    table = tuple(_row(done, done.choices[i], grid) for i in picked)
-    return Working(question, given, steps | _counts(done), binds, _notes(space, done), table)
+    if loss is not None:
+        steps["loss_asked"] = Step(float(loss), law.unit)
+    return steps
 
 
 def _device(one: Choice, space: DeviceSpace, unit: str) -> dict[str, Step]:

@@ -12,7 +12,7 @@ from meshwright.hardware.units import human_bytes, human_rate
 from meshwright.search.asked import Against, Budget, NoShapeError
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law
-from meshwright.search.machine.answers import shape_cells
+from meshwright.search.machine.answers import asked_steps, shape_cells
 from meshwright.search.machine.several import NO_LIMIT, OneForAll, Several, fronts
 from meshwright.search.output.config import shape_name
 from meshwright.search.price import Costs, Latency
@@ -49,11 +49,7 @@ def fronts_working(
         f"device_{n}": Step(name, "", "", f"{human_rate(device.prefill.flop_per_s, 'FLOP/s')}, "
                             f"{human_rate(device.decode.bytes_per_s)}, {human_bytes(device.memory_bytes)}")
         for n, (name, device) in enumerate(devices.items(), 1)
-    } | {
-        "prompt": Step(request.prompt, "tokens"),
-        "output": Step(request.output, "tokens"),
-        "law": Step(first.priced.law.name, first.priced.law.unit, "", first.priced.law.source),
-    }  # fmt: skip
+    } | asked_steps(first.priced.law, request, latency, tokens, budget, loss)  # fmt: skip
     steps = {f"front_{name}": Step(len(one.on_front), "shapes", "", f"of {len(one.shapes):,} that fit")
              for name, one in done.searched.items()}  # fmt: skip
     binds = done.why

@@ -108,3 +108,36 @@ def test_a_loss_read_off_the_front_finds_its_own_point(capsys: pytest.CaptureFix
         steps = json.loads(capsys.readouterr().out)["steps"]
         assert (steps["price"]["value"], steps["loss"]["value"]) == (row["price"], row["loss"])
         assert steps["shape"]["value"].startswith(f"l{row['layers']}-d{row['width']}-")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [FREE, ["search", "--cluster", "jetson-agx-orin-64gb,rtx-4090", "--prompt", "1024", "--output", "16"]],
+)
+def test_what_was_asked_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every word of the question that changes the answer stands in it."""
+    more = [
+        "--ttft",
+        "1s",
+        "--loss",
+        "3.5",
+        "--head",
+        "int8",
+        "--weights",
+        "int4",
+        "--law",
+        "besiroglu",
+        "--tokens",
+        "1T",
+    ]
+    assert main([*words, *more, "--batch", "2", "--json"]) == 0
+    given = {name: step["value"] for name, step in json.loads(capsys.readouterr().out)["given"].items()}
+    wanted = {
+        "ttft_s": 1,
+        "loss_asked": 3.5,
+        "head_bytes": 1,
+        "weight_bytes": 0.5,
+        "tokens": 1e12,
+        "batch": 2,
+    }
+    assert {name: given[name] for name in wanted} == wanted and given["law"] == "besiroglu"
