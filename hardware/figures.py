@@ -188,7 +188,10 @@ def _faults(error: ValidationError, model: type[BaseModel], raw: object) -> str:
     missing: dict[tuple[str, ...], list[str]] = {}
     unknown: dict[tuple[str, ...], list[str]] = {}
     wrong: dict[str, list[str]] = {}  # what to say of a value, and what may stand there
-    for fault in error.errors(include_url=False):
+    faults = error.errors(include_url=False)
+    for fault in faults:
+        if fault["type"] == "too_short" and any(_within(other["loc"], fault["loc"]) for other in faults):
+            continue  # pydantic counts only the good ones of a list; what is wrong with the others is said
         *outer, last = fault["loc"] or ("",)
         place = _in_file(raw, outer)
         if fault["type"] == "missing":
@@ -216,6 +219,10 @@ def _faults(error: ValidationError, model: type[BaseModel], raw: object) -> str:
     ]
     more = f" (and {len(lines) - 3} more)" if len(lines) > 3 else ""
     return "; ".join(lines[:3]) + more
+
+
+def _within(inner: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
 
 
 def _in_file(raw: Any, steps: list[Any]) -> tuple[str, ...]:

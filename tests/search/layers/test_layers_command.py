@@ -172,3 +172,20 @@ def test_without_a_proof_the_best_so_far_is_printed_and_the_exit_code_says_so(
     assert rushed["status"]["value"] == "FEASIBLE" and rushed["gap"]["value"] > 0
     assert rushed["score_bound"]["value"] <= proven["score"]["value"] <= rushed["score"]["value"]
     assert "the work limit of 0.0001 came before a proof" in err
+
+
+@pytest.mark.parametrize(
+    ("variant", "told"),
+    [
+        ("{name: b, colour: red}", "attention.0: the key 'colour' is not known; allowed: name, kv_heads, window, linear, none"),
+        ("{name: b, kv_heads: 0}", "attention.0.kv_heads is 0; expected greater than or equal to 1"),
+        ("{name: b, none: true, linear: true}", "attention.0: b "),
+    ],
+)  # fmt: skip
+def test_a_wrong_variant_is_told_once(
+    variant: str, told: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "v.yaml").write_text(f"attention: [{variant}]\nffn: [{{name: full}}]\n")
+    assert main(words) == 2
+    line = capsys.readouterr().err
+    assert told in line and "at least 1 of them" not in line and line.count("attention") == 1, line
