@@ -161,7 +161,11 @@ def test_the_page_is_one_screen_and_the_json_the_same_bytes(capsys: pytest.Captu
             2,
         ),
         (["--compute", "int8"], "products in int8 cannot take weights of bf16, which are wider", 2),
-        (["--compute", "fp8", "--weights", "fp8"], "no source lists a peak in fp8 for jetson-agx-orin-64gb", 2),
+        (
+            ["--compute", "fp8", "--weights", "fp8"],
+            "no source lists a peak in fp8 for jetson-agx-orin-64gb",
+            2,
+        ),
         (["--prompt", "0"], "--prompt: '0' is not above zero", 2),
         (["--batch", "two"], "--batch: ", 2),
         (["--latency", "plas", "--batch", "2"], "the paper's decode form (33) is written for batch 1", 2),
