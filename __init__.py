@@ -60,6 +60,7 @@ _HOMES = {
     "elementwise": "costmodel.roofline.intensity",
     "estimate": "costmodel.estimate",
     "exact_front": "search.engine.solve",
+    "explain": "optimizer.reasons.explain",
     "fabric_tree": "costmodel.exchange.fabric_tree",
     "fit_law": "search.fit.fit",
     "inventory": "costmodel.roofline.inventory",

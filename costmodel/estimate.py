@@ -229,17 +229,25 @@ def _priced(table: StageTable, stages: Array, counts: Array) -> tuple[Array, dic
     slowest = np.argmax(seconds, axis=1)
     once = np.where(used, table.once_s(stages, counts), -1.0)
     latest = np.argmax(once, axis=1)
-    each = np.arange(len(rows))
+    parts = parts_of(table, stages, counts, slowest, latest)
+    # With one stage nobody waits; the difference of sums would be noise.
+    parts["bubble"] = np.where(rows.pp > 1, total - sum(parts.values()), 0.0)
+    return total, parts
+
+
+def parts_of(
+    table: StageTable, stages: Array, counts: Array, stage: Array, at_end: Array
+) -> dict[str, Array]:
+    """Exposed seconds of a step on one `stage` of each row, and once per step those of stage `at_end`; no bubble, [R]."""
+    rows, each = table.rows, np.arange(len(table.rows))
     parts = dict.fromkeys(PARTS, np.zeros(len(rows)))
-    n, m = counts[each, slowest], rows.micro_batches
+    n, m = counts[each, stage], rows.micro_batches
     sources = [(n[:, k], s) for k, s in enumerate(table.layers)]
-    sources += [((slowest == 0) * 1.0, table.first), ((slowest == rows.pp - 1) * 1.0, table.last)]
+    sources += [((stage == 0) * 1.0, table.first), ((stage == rows.pp - 1) * 1.0, table.last)]
     for amount, source in sources:
         for part, value in source.parts.items():
             parts[part] = parts[part] + m * amount * value
     parts["pp"] = parts["pp"] + m * table.hop_s
     for part, value in table.once_parts(stages, counts).items():
-        parts[part] = parts[part] + value[each, latest]
-    # With one stage nobody waits; the difference of sums would be noise.
-    parts["bubble"] = np.where(rows.pp > 1, total - sum(parts.values()), 0.0)
-    return total, parts
+        parts[part] = parts[part] + value[each, at_end]
+    return parts

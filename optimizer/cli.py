@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError
 from meshwright.optimizer import arguments, asks, commands
+from meshwright.optimizer.reasons import commands as reasons
 
 GROUP = "meshwright.commands"
 
@@ -60,6 +61,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_recommend(subparsers)
     _add_estimate(subparsers)
     _add_compare(subparsers)
+    reasons.add(subparsers)
     _add_catalogues(subparsers)
     asks.add_all(subparsers)
     return parser, subparsers

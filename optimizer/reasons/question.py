@@ -1,0 +1,106 @@
+"""From a plan back to the question that it answers, with everything that its file names found again."""
+
+from dataclasses import dataclass
+
+from meshwright.costmodel.doors import ModelSource
+from meshwright.costmodel.estimate import estimate
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.workload import Training
+from meshwright.hardware.cluster import parse_cluster
+from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError, check_type
+from meshwright.optimizer.plan import Plan, Priced
+from meshwright.optimizer.question import inputs_of, resolve
+
+_SAME = 1e-8  # a file keeps ten digits
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, and its answer where it is known."""
+
+    setting: Setting
+    constraints: str | None
+    plan: Plan | None = None
+
+
+def question_of(asked: Plan | Setting, constraints: str | None, setting: Setting | None = None) -> Question:
+    """What a reason is asked about: a plan, whose file names its question, or a question.
+
+    Errors: InputError where it is neither, where a plan comes with other constraints, and as `reopen`.
+    """
+    check_type(
+        "question", asked, (Plan, Setting), "a plan, or what resolve(model, cluster, training) returns"
+    )
+    if isinstance(asked, Setting):
+        return Question(asked, constraints)
+    if constraints is not None:
+        raise InputError("a plan brings its constraints along; give none, or ask about resolve(...) instead")
+    return Question(reopen(asked, setting), asked.inputs["constraints"] or None, asked)
+
+
+def reopen(
+    plan: Priced,
+    setting: Setting | None = None,
+    *,
+    model: ModelSource | None = None,
+    efficiency: str | None = None,
+) -> Setting:
+    """The question of a plan or an estimate.
+
+    Args:
+        setting: the question itself, where names do not say it all (a model or a cluster made in Python).
+        model, efficiency: where the model's or the rates' file is, if the plan does not say.
+
+    Errors: InputError where something is not found, or is not what the plan was made with.
+    """
+    check_type(
+        "setting", setting, (Setting, type(None)), "what resolve(model, cluster, training) returns, or None"
+    )
+    given = setting if setting is not None else _found(plan, model, efficiency)
+    theirs, ours = plan.inputs, inputs_of(given, plan.inputs.get("constraints"))
+    for part in ("model", "cluster", "training"):
+        for key, value in ours[part].items():
+            if theirs[part].get(key) != value and not (part == "model" and key == "name"):
+                raise InputError(
+                    f"the plan was made with another {part}: its {key} is {theirs[part].get(key)}, here it is {value}; "
+                    f"{'say which with --model' if part == 'model' else 'plan again'}"
+                )
+    step_s = estimate(given, plan.layout).step_s
+    if abs(step_s - plan.estimate.step_s) > _SAME * step_s:
+        raise InputError(
+            f"the plan says {plan.estimate.step_s:.6g} s a step and its layout is priced at {step_s:.6g} s here: rates or "
+            "figures have changed since; plan again"
+        )
+    return given
+
+
+def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> Setting:
+    """Names of the file to a Setting."""
+    try:
+        inputs = plan.inputs
+        cluster, memory = inputs["cluster"], inputs["cluster"]["host_memory_bytes"]
+        update = cluster["cpu_update_params_per_s"]
+        machine = parse_cluster(
+            cluster["name"],
+            host_memory=None if memory is None else f"{memory} B",
+            cpu_update=None if update is None else f"{update!r} param/s",
+        )
+        training = Training(**inputs["training"])
+        rest = {key: inputs[key] for key in ("overlap", "comm_streams", "framework")}
+        name = inputs["model"]["name"]
+        rates = inputs["efficiency"]
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the plan's inputs do not say the question ({error}); plan again") from None
+    try:
+        return resolve(model or name, machine, training, efficiency=efficiency or rates, **rest)
+    except UnknownNameError as error:
+        option = "--efficiency FILE" if str(error).startswith("unknown efficiency") else "--model PATH"
+        raise InputError(
+            f"the plan's file does not say where this is: {error}; say it with {option}"
+        ) from None
+    except MeshwrightError as error:
+        if model is None and str(error).startswith("no file"):
+            raise InputError(
+                f"the model of the plan is {name!r}, {error}; say where it is with --model PATH"
+            ) from None
+        raise
