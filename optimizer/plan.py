@@ -247,6 +247,12 @@ class Undecided(MeshwrightError):
         return {"schema_version": SCHEMA_VERSION, "status": "UNKNOWN", "reason": str(self)}
 
 
+class Interrupted(Undecided):
+    """The same where the user ended the search."""
+
+    exit_code = 130
+
+
 class ModelDriftError(MeshwrightError):
     """The solver's value and the cost model's disagree by more than rounding: a fault of this program."""
 

@@ -46,6 +46,10 @@ class Level:
         sorted_ = float(self._bounds[self._at]) if self._at < len(self._bounds) else float("inf")
         return min(sorted_, self._least_new)
 
+    def __len__(self) -> int:
+        """Candidates that are open."""
+        return len(self._bounds) - self._at + sum(len(bounds) for bounds, _ in self._new)
+
     def pop(self, limit: float) -> tuple[Array, Any]:
         """The lowest candidates; beyond the least batch none above `limit`."""
         self._merge()

@@ -12,7 +12,7 @@ from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
-from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Plan, RunnerUp, Undecided
+from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
     content_hash,
     error_band,
@@ -25,7 +25,7 @@ from meshwright.optimizer.question import (
 )
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.shortfall import closest_miss
-from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions
+from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
 from meshwright.optimizer.wishes import refuse_impossible
@@ -72,8 +72,16 @@ def recommend(
     return recommend_in(given, constraints, options)
 
 
-def recommend_in(given: Setting, constraints: str | None = None, options: SolveOptions | None = None) -> Plan:
-    """The same for a resolved Setting."""
+def recommend_in(
+    given: Setting,
+    constraints: str | None = None,
+    options: SolveOptions | None = None,
+    watch: Watch | None = None,
+) -> Plan:
+    """The same for a resolved Setting; `watch` looks on between refinements and may end the search.
+
+    Raises: Interrupted where it did before the proof; else as `recommend`.
+    """
     check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
     wishes = parse_constraints(constraints)
@@ -81,15 +89,16 @@ def recommend_in(given: Setting, constraints: str | None = None, options: SolveO
     space = Space(given, wishes)
     if not space.offloads and (refusals := not_considered(space)):
         raise MissingFigureError(refusals[0].removeprefix("not considered: "))
-    search = Search(space, options)
+    search = Search(space, options, watch=watch)
     whole = search.run()
+    ended = Interrupted if search.stopped else Undecided
     if not search.best:
         if search.undecided:
-            raise Undecided(_cut_short(search, whole, "no plan found yet"), None)
+            raise ended(_cut_short(search, whole, "no plan found yet"), None)
         raise infeasible(search)
     plan = plan_of(search, constraints)
     if plan.certificate.status != "OPTIMAL":
-        raise Undecided(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
+        raise ended(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
     return plan
 
 
@@ -99,6 +108,8 @@ def _cut_short(search: Search, whole: bool, left: str) -> str:
     Candidates that the solver's work limit left open end a search too, once there are too many of them.
     """
     options, count = search.options, len(search.undecided)
+    if search.stopped:
+        return f"interrupted, with {left}"
     if not whole and count <= GIVE_UP:
         return (
             f"the search ended at its limit of {options.refinements:,} refinements with {left}; raise it with "
@@ -197,6 +208,7 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
     more = Search(space, replace(search.options, runner_ups=0), least_devices=layout.devices + 1)
+    more.watch = search.watch
     whole = more.run(_IDLE_REFINEMENTS)
     if more.best:
         other = more.ranked[0]

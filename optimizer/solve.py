@@ -7,7 +7,7 @@ repeat a visible kind whose best plan is already as good. Children of the last l
 CP-SAT settles one at a time. The search ends when no open candidate has a bound below the cutoff.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
@@ -30,7 +30,7 @@ from meshwright.optimizer.space import Space, frames
 
 Array = NDArray[Any]
 
-__all__ = ["BEATEN", "GIVE_UP", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions"]
+__all__ = ["BEATEN", "GIVE_UP", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions", "Watch"]
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
@@ -50,6 +50,11 @@ _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
 
 
+Watch = Callable[
+    ["Search", float, Sequence[Level]], bool
+]  # (search, lowest open bound, what is open) -> end it
+
+
 @dataclass
 class Search:
     """State and tally of one search."""
@@ -62,6 +67,8 @@ class Search:
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
     within_s: float = float("inf")  # slower plans are of no use: finding none proves that none is faster
+    watch: "Watch | None" = None  # looks on between refinements, and may end the search as a limit does
+    stopped: bool = False  # the watch did
 
     @cached_property
     def refiner(self) -> Refiner:
@@ -135,7 +142,8 @@ class Search:
             depth = self._next(least, cutoff)
             if not least[depth] < cutoff:
                 break
-            if left == 0 or len(self.undecided) >= GIVE_UP:
+            self.stopped = self.watch is not None and self.watch(self, min(least), levels)
+            if left == 0 or len(self.undecided) >= GIVE_UP or self.stopped:
                 self.undecided.append(min(least))
                 return -1
             left -= 1

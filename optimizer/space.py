@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES
-from meshwright.costmodel.legal import RULES, offload_refusal
+from meshwright.costmodel.legal import RULES, Rule, offload_refusal
 from meshwright.costmodel.policies import OPEN
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -53,10 +53,11 @@ _ROW_NAMES = {
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen, for one question."""
+    """What may be chosen, for one question. With fewer `rules` it holds layouts that nothing can run: for explanations."""
 
     setting: Setting
     constraints: tuple[Constraint, ...]
+    rules: tuple[Rule, ...] = RULES
 
     @property
     def offloads(self) -> tuple[int, ...]:
@@ -163,7 +164,7 @@ def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> tupl
     Each removed one counts under the first it breaks.
     """
     tests: list[tuple[str, Callable[[Rows], Any]]]
-    tests = [(rule.name, partial(rule.holds, space.setting)) for rule in RULES]
+    tests = [(rule.name, partial(rule.holds, space.setting)) for rule in space.rules]
     tests += [(wish.text, wish.holds) for wish in space.constraints if wish.name in decided]
     index, left = np.arange(len(rows)), np.ones(len(rows), bool)
     for number, (name, holds) in enumerate(tests):

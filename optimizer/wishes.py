@@ -64,6 +64,12 @@ def refuse_impossible(setting: Setting, wishes: Sequence[Constraint]) -> None:
     _check_products(setting, wishes, possible)
 
 
+def values_of(setting: Setting, name: str) -> list[int]:
+    """What a name can be on this machine, for this model and batch; empty where that is too much to list."""
+    found = _POSSIBLE[name](setting).values
+    return [] if found is None else [int(v) for v in found]
+
+
 def _check_words(name: str, wishes: list[Constraint]) -> None:
     words = WORDS[name]
     if culprits := _emptying(wishes, lambda group: not any(all(w.allowed(x) for w in group) for x in words)):

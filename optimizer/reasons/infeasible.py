@@ -1,0 +1,63 @@
+"""Why nothing fits: the clash, what is missing, and the ways out."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from meshwright.costmodel.estimate import digits
+from meshwright.costmodel.setting import Setting
+from meshwright.hardware.errors import InputError
+from meshwright.optimizer.constraints import parse_constraints
+from meshwright.optimizer.plan import Infeasible
+from meshwright.optimizer.reasons.clash import MEMORY, Clash, clash_of
+from meshwright.optimizer.reasons.short import Short, short_of
+from meshwright.optimizer.reasons.solving import Case, solve
+from meshwright.optimizer.reasons.ways import WayOut, ways_out
+from meshwright.optimizer.solve import SolveOptions
+
+
+@dataclass(frozen=True)
+class WhyNone:
+    """The reasons of a proven no; `short` is None where the device memory plays no part."""
+
+    clash: Clash
+    short: Short | None
+    ways: tuple[WayOut, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        short = None
+        if self.short is not None:
+            short = asdict(self.short) | {"layout": self.short.layout.to_dict()}
+            short |= {name: digits(short[name]) for name in ("need_bytes", "short_bytes", "step_s")}
+            short["parts"] = {part: digits(size) for part, size in self.short.parts.items()}
+        return {
+            "clash": {
+                "limits": [{"kind": x.kind, "text": x.text} for x in self.clash.limits],
+                "proven": self.clash.proven,
+            },
+            "short": short,
+            "ways_out": [
+                asdict(w) | {"step_s": digits(w.step_s), "layout": w.layout.to_dict()} for w in self.ways
+            ],
+        }
+
+
+def why_none(
+    given: Setting, constraints: str | None, options: SolveOptions | None = None, no: Infeasible | None = None
+) -> WhyNone:
+    """The reasons that no plan answers a question.
+
+    Args:
+        no: what `recommend` raised; without it the question is solved first.
+
+    Errors: InputError where the question has a plan, or where solving does not settle that it has none.
+    """
+    options = options or SolveOptions()
+    case = Case(given, parse_constraints(constraints))
+    if no is None and (fits := solve(case, options, first=True).feasible) is not False:
+        told = "has a plan" if fits else "is not settled within the effort; raise refinements of SolveOptions"
+        raise InputError(f"why none: the question {told}")
+    clash = clash_of(case, options)
+    known = None if no is None or no.layout is None else (no.layout, no.short_bytes or 0.0)
+    short = short_of(case, options, known) if MEMORY in clash.kinds else None
+    return WhyNone(clash, short, ways_out(case, clash, short, options))
