@@ -40,6 +40,7 @@ _HOMES = {
     "attention": "costmodel.roofline.attention",
     "best_shape": "search.engine.solve",
     "board_of": "search.board",
+    "balance": "optimizer.reasons.balance",
     "book_chip": "hardware.profile",
     "cheapest_device": "search.machine.cheapest:cheapest",
     "collective": "costmodel.exchange.collective",
@@ -63,6 +64,7 @@ _HOMES = {
     "explain": "optimizer.reasons.explain",
     "fabric_tree": "costmodel.exchange.fabric_tree",
     "fit_law": "search.fit.fit",
+    "in_band": "optimizer.reasons.band",
     "inventory": "costmodel.roofline.inventory",
     "limits": "costmodel.limits.answer",
     "load_chip": "hardware.chip",
@@ -94,11 +96,14 @@ _HOMES = {
     "search_shapes": "search.asked",
     "serve_shape": "search.served.serve:serve",
     "shape_model": "search.architecture:model_of",
+    "shadow_prices": "optimizer.reasons.shadow",
     "shard": "costmodel.sharding.product",
     "split_matmul": "costmodel.roofline.split_matmul",
     "textbook_model": "costmodel.textbook",
     "train_shape": "search.trained.train:train",
     "train_time": "costmodel.limits.run_answer",
+    "why_none": "optimizer.reasons.infeasible",
+    "why_not": "optimizer.reasons.why_not",
 }
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605

@@ -203,7 +203,7 @@ def parse_layout(text: str) -> Layout:
         LayoutError, UnknownNameError: what does not read, and how to write it.
     """
     check_type("layout", text, str, "a string such as 'tp=8,pp=4'", LayoutError)
-    pairs = _pairs(text)
+    pairs = layout_pairs(text)
     values: dict[str, Any] = {}
     known = {
         *_DEGREES,
@@ -234,7 +234,8 @@ def parse_layout(text: str) -> Layout:
     return Layout(**values)
 
 
-def _pairs(text: str) -> dict[str, str]:
+def layout_pairs(text: str) -> dict[str, str]:
+    """`tp=8,pp=8` as names and words, as yet unchecked. Errors: LayoutError."""
     pairs: dict[str, str] = {}
     for part in text.split(","):
         match = re.fullmatch(_PAIR, part)

@@ -25,6 +25,62 @@ def as_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def question(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is asked."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a built-in name, a config.json or its folder")
+    add("--cluster", required=True, metavar="TEXT", help="such as v5p:16x20x28 or h100:8x64")
+    add(
+        "--batch",
+        required=True,
+        metavar="N",
+        help="per step: 4Mi tokens, 1024seq sequences, 4Mi~5%% may move",
+    )
+    add("--seq", required=True, type=count("--seq"), metavar="N", help="tokens per sequence")
+    add(
+        "--tokens",
+        type=count("--tokens"),
+        metavar="N",
+        help="of the whole run, such as 15T: adds days and money",
+    )
+    add("--efficiency", default="default", metavar="NAME", help="default, ideal, mfu=0.4 or a YAML file")
+    add("--overlap", default="calibrated", metavar="WORD", help="calibrated, full or none")
+    add("--comm-streams", default="shared", metavar="WORD", help="shared or independent")
+    add("--framework", default="jax", metavar="NAME", help="whose memory habits apply: jax or megatron")
+    add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd")
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add(
+        "--moe-imbalance",
+        type=number("--moe-imbalance"),
+        default=1.0,
+        metavar="X",
+        help="fullest expert rank over mean (1)",
+    )
+    add(
+        "--host-memory",
+        type=size("--host-memory"),
+        metavar="SIZE",
+        help="of one host, such as 2TB; allows offload",
+    )
+    add(
+        "--cpu-update",
+        type=rate("--cpu-update"),
+        metavar="RATE",
+        help="of one host, such as '1 Gparam/s'; allows optimizer offload",
+    )
+    add("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
+
+
+def constraint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--constraint",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="such as 'tp<=8, pp in {1,2,4}, offload == none'",
+    )
+
+
 def units(option: str, parse: Callable[[Any, str], object], keep_text: bool) -> Callable[[str], Any]:
     """An argparse type from one of the unit parsers, whose complaints then name the option."""
 

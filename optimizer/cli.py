@@ -116,14 +116,8 @@ def _add_extensions(subparsers: Any) -> list[str]:
 
 def _add_recommend(subparsers: Any) -> None:
     parser = arguments.command(subparsers, "recommend", commands.recommend, "the proven best layout")
-    _question(parser)
-    parser.add_argument(
-        "--constraint",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="such as 'tp<=8, pp in {1,2,4}, offload == none'",
-    )
+    arguments.question(parser)
+    arguments.constraint(parser)
     parser.add_argument(
         "--runner-ups",
         type=arguments.whole("--runner-ups", 0, 100),
@@ -159,6 +153,7 @@ def _add_recommend(subparsers: Any) -> None:
         metavar="N",
         help="seed of the solver (0)",
     )
+    reasons.add_options(parser)
     _output(parser)
 
 
@@ -168,7 +163,7 @@ def _add_estimate(subparsers: Any) -> None:
         "Exit code 0 says that the layout was priced, also where it does not fit the memory: the page then starts with "
         "DOES NOT FIT, and the JSON has fits: false and short_bytes."
     )
-    _question(parser)
+    arguments.question(parser)
     parser.add_argument(
         "--layout",
         required=True,
@@ -202,52 +197,6 @@ def _add_catalogues(subparsers: Any) -> None:
     for parser in (chips, clusters, models):
         parser.add_argument("--sources", action="store_true", help="where each figure comes from")
         arguments.as_json(parser)
-
-
-def _question(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is asked."""
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="a built-in name, a config.json or its folder")
-    add("--cluster", required=True, metavar="TEXT", help="such as v5p:16x20x28 or h100:8x64")
-    add(
-        "--batch",
-        required=True,
-        metavar="N",
-        help="per step: 4Mi tokens, 1024seq sequences, 4Mi~5%% may move",
-    )
-    add("--seq", required=True, type=arguments.count("--seq"), metavar="N", help="tokens per sequence")
-    add(
-        "--tokens",
-        type=arguments.count("--tokens"),
-        metavar="N",
-        help="of the whole run, such as 15T: adds days and money",
-    )
-    add("--efficiency", default="default", metavar="NAME", help="default, ideal, mfu=0.4 or a YAML file")
-    add("--overlap", default="calibrated", metavar="WORD", help="calibrated, full or none")
-    add("--comm-streams", default="shared", metavar="WORD", help="shared or independent")
-    add("--framework", default="jax", metavar="NAME", help="whose memory habits apply: jax or megatron")
-    add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd")
-    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
-    add(
-        "--moe-imbalance",
-        type=arguments.number("--moe-imbalance"),
-        default=1.0,
-        metavar="X",
-        help="fullest expert rank over mean (1)",
-    )
-    add(
-        "--host-memory",
-        type=arguments.size("--host-memory"),
-        metavar="SIZE",
-        help="of one host, such as 2TB; allows offload",
-    )
-    add(
-        "--cpu-update",
-        type=arguments.rate("--cpu-update"),
-        metavar="RATE",
-        help="of one host, such as '1 Gparam/s'; allows optimizer offload",
-    )
-    add("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
 
 
 def _output(parser: argparse.ArgumentParser) -> None:

@@ -4,15 +4,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
     from meshwright.hardware.errors import MeshwrightError
-    from meshwright.optimizer.plan import Infeasible, Priced, Undecided
+    from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
+    from meshwright.optimizer.reasons.asked import Reason
     from meshwright.optimizer.report.page import Block
+
+    Answered = Priced | Infeasible | Undecided
 
 
 class Clock:
@@ -33,14 +36,24 @@ class Clock:
 
 
 def recommend(args: argparse.Namespace) -> int:
-    """Search, print, write."""
+    """Search, print, write, and give the reasons that were asked for."""
     clock = Clock()
+    from meshwright.optimizer.progress import watching
+    from meshwright.optimizer.reasons.asked import reasons_of
     from meshwright.optimizer.recommend import recommend_in
     from meshwright.optimizer.solve import SolveOptions
 
     options = SolveOptions(args.runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
     constraints = ",".join(args.constraint) or None
-    return _answer(args, clock, "search", lambda given: recommend_in(given, constraints, options))
+
+    def ask(given: "Setting") -> "Plan":
+        with watching(args.progress) as watch:
+            return recommend_in(given, constraints, options, watch)
+
+    def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
+        return reasons_of(args, given, constraints, options, answer)
+
+    return _answer(args, clock, "search", ask, why)
 
 
 def estimate(args: argparse.Namespace) -> int:
@@ -53,8 +66,14 @@ def estimate(args: argparse.Namespace) -> int:
     return _answer(args, clock, "estimate", lambda given: price(given, layout))
 
 
-def _answer(args: argparse.Namespace, clock: Clock, phase: str, ask: "Callable[[Setting], Priced]") -> int:
-    """From the question to the exit code: read, ask, write, print. No plan is an answer too."""
+def _answer(
+    args: argparse.Namespace,
+    clock: Clock,
+    phase: str,
+    ask: "Callable[[Setting], Priced]",
+    why: "Callable[[Setting, Answered], Iterable[Reason]]" = lambda given, answer: (),
+) -> int:
+    """From the question to the exit code: read, ask, write, print, say why. No plan is an answer too."""
     from meshwright.optimizer.files import check_output, save_plan, to_json
     from meshwright.optimizer.plan import Infeasible, Undecided
     from meshwright.optimizer.report.page import emit
@@ -62,9 +81,9 @@ def _answer(args: argparse.Namespace, clock: Clock, phase: str, ask: "Callable[[
     clock.lap("imports")
     if args.output is not None:
         check_output(args.output)
-    given = _setting(args)
+    given = setting(args)
     clock.lap("reading")
-    answer: Priced | Infeasible | Undecided
+    answer: Answered
     try:
         answer = ask(given)
     except (Infeasible, Undecided) as no_plan:
@@ -73,9 +92,14 @@ def _answer(args: argparse.Namespace, clock: Clock, phase: str, ask: "Callable[[
     if args.output is not None:  # first: a reader that leaves early must not cost the file
         save_plan(answer, args.output)
     if args.json:
-        emit(to_json(answer))
-    elif blocks := _page(answer, args.output):
-        _show(blocks)
+        reasons = {reason.key: reason.data for reason in why(given, answer)}
+        emit(to_json(answer, reasons))
+    else:
+        if blocks := _page(answer, args.output):
+            _show(blocks)
+        for reason in why(given, answer):
+            emit("\n")
+            _show(reason.page)
     clock.lap("report")
     if args.timings:
         clock.show()
@@ -157,8 +181,8 @@ def models(args: argparse.Namespace) -> int:
     return 0
 
 
-def _setting(args: argparse.Namespace) -> "Setting":
-    """The question of `recommend` and `estimate`."""
+def setting(args: argparse.Namespace) -> "Setting":
+    """The question of `recommend`, `estimate` and `balance`."""
     from meshwright.costmodel.workload import Training, parse_batch
     from meshwright.hardware.cluster import parse_cluster
     from meshwright.optimizer.question import resolve

@@ -27,9 +27,9 @@ class Answer(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-def to_json(answer: Answer) -> str:
-    """The bytes that `--json` prints and a .json file holds."""
-    return json.dumps(answer.to_dict(), sort_keys=True, indent=2) + "\n"
+def to_json(answer: Answer, reasons: Mapping[str, Any] | None = None) -> str:
+    """The bytes that `--json` prints and, without reasons, a .json file holds."""
+    return json.dumps(answer.to_dict() | dict(reasons or {}), sort_keys=True, indent=2) + "\n"
 
 
 def save_plan(plan: Answer, path: Name) -> None:

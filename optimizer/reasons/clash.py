@@ -7,10 +7,12 @@ come first; the rules of every layout only where those leave nothing to place, w
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
-from meshwright.costmodel.legal import RULES
+from meshwright.costmodel.legal import RULES, Rule
 from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.reasons.machine import with_host_memory, with_memory
 from meshwright.optimizer.reasons.solving import Case, solve
 from meshwright.optimizer.solve import SolveOptions
@@ -58,17 +60,14 @@ class Clash:
     def kinds(self) -> set[str]:
         return {limit.kind for limit in self.limits}
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"limits": [{"kind": x.kind, "text": x.text} for x in self.limits], "proven": self.proven}
+
 
 def limits_of(case: Case) -> tuple[Limit, ...]:
-    """What the user or the machine sets: constraints, memory of devices, memory of hosts where it is used."""
-    found = [
-        Limit(
-            CONSTRAINT,
-            wish.text,
-            lambda c, wish=wish: replace(c, wishes=tuple(w for w in c.wishes if w is not wish)),
-        )  # type: ignore[misc]
-        for wish in case.wishes
-    ]
+    """What the user or the machine sets: constraints, memory of devices, memory of hosts where it is known."""
+    found = [Limit(CONSTRAINT, wish.text, partial(_without_wish, wish)) for wish in case.wishes]
     usable = f"{human_bytes(case.setting.capacity_bytes)} usable on a device"
     found.append(Limit(MEMORY, usable, lambda c: replace(c, setting=with_memory(c.setting, ENDLESS))))
     memory = case.setting.cluster.host_memory_bytes
@@ -82,13 +81,15 @@ def limits_of(case: Case) -> tuple[Limit, ...]:
 
 def rules_of(case: Case) -> tuple[Limit, ...]:
     """Rules of every layout that a question can be asked without."""
-    return tuple(
-        Limit(
-            RULE, rule.name, lambda c, rule=rule: replace(c, rules=tuple(r for r in c.rules if r is not rule))
-        )  # type: ignore[misc]
-        for rule in case.rules
-        if rule.name in _SPARED
-    )
+    return tuple(Limit(RULE, r.name, partial(_without_rule, r)) for r in case.rules if r.name in _SPARED)
+
+
+def _without_wish(wish: Constraint, case: Case) -> Case:
+    return replace(case, wishes=tuple(w for w in case.wishes if w is not wish))
+
+
+def _without_rule(rule: Rule, case: Case) -> Case:
+    return replace(case, rules=tuple(r for r in case.rules if r is not rule))
 
 
 def clash_of(case: Case, options: SolveOptions) -> Clash:
@@ -115,7 +116,8 @@ def _filtered(
 
     All of a kind go at once where they can: a question of many constraints that memory alone decides takes few solves.
     """
-    kept, dropped, proven = list(candidates), [], True
+    kept, proven = list(candidates), True
+    dropped: list[Limit] = []
     for group in _groups(candidates):
         for some in (group, *([one] for one in group)) if len(group) > 1 else (group,):
             if not all(one in kept for one in some):

@@ -1,15 +1,69 @@
-"""Commands that say why: `explain`. Heavy modules are imported where they are used."""
+"""Commands that say why: `explain` and `balance`, and the options of `recommend` that do. Heavy modules are imported where they are used."""
 
 import argparse
 import json
 from typing import Any
 
+from meshwright.hardware.errors import InputError
 from meshwright.optimizer import arguments
 
 
 def add(subparsers: Any) -> None:
     """Their parsers."""
     _add_explain(subparsers)
+    _add_balance(subparsers)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `recommend` can say beside its plan."""
+    add = parser.add_argument
+    add(
+        "--why-not",
+        type=_layout,
+        metavar="LAYOUT",
+        help="such as 'tp=4,pp=1': the best plan with it, or why there is none",
+    )
+    add(
+        "--shadow", action="store_true", help="what 10%% more memory, bandwidth, FLOP/s and links would bring"
+    )
+    add(
+        "--in-band",
+        nargs="?",
+        const=0.0,
+        type=_share,
+        metavar="SHARE",
+        help="all plans nearer to the best than the model errs, or than a share such as 5%%",
+    )
+    add("--robust", action="store_true", help="of those, the plan whose worst case over lower rates is least")
+    add(
+        "--no-ways-out",
+        action="store_true",
+        help="where nothing fits, do not look for what clashes and the ways out",
+    )
+    add(
+        "--progress",
+        action="store_true",
+        help="a line on stderr while a search lasts, also where that is no terminal",
+    )
+
+
+def _layout(text: str) -> str:
+    """Read before any search. Errors: LayoutError, UnknownNameError."""
+    from meshwright.optimizer.reasons.why_not import pinned
+
+    pinned(text)
+    return text
+
+
+def _share(text: str) -> float:
+    """`5%` or `0.05`."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise InputError(f"--in-band: {text[:40]!r} is not a share above 0% and below 100%, such as 5%")
+    return value
 
 
 def _add_explain(subparsers: Any) -> None:
@@ -29,17 +83,56 @@ def _add_explain(subparsers: Any) -> None:
 def explain(args: argparse.Namespace) -> int:
     """A plan file, explained."""
     from meshwright.optimizer.files import load_priced
+    from meshwright.optimizer.plan import Plan
     from meshwright.optimizer.reasons.explain import explained
-    from meshwright.optimizer.reasons.question import reopen
+    from meshwright.optimizer.reasons.question import Question, reopen
+    from meshwright.optimizer.reasons.shadow import prices_of
     from meshwright.optimizer.report.explanation import explanation
     from meshwright.optimizer.report.page import show
+    from meshwright.optimizer.report.reasons import shadow
+    from meshwright.optimizer.solve import SolveOptions
 
     plan = load_priced(args.plan)
-    made = explained(reopen(plan, model=args.model, efficiency=args.efficiency), plan)
+    given = reopen(plan, model=args.model, efficiency=args.efficiency)
+    made, prices = explained(given, plan), None
+    if args.shadow:
+        if not isinstance(plan, Plan):
+            raise InputError(
+                f"--shadow: {args.plan} is an estimate, and solves nothing; give a file of recommend -o"
+            )
+        prices = prices_of(Question(given, plan.inputs["constraints"] or None, plan), plan, SolveOptions())
+    if args.json:
+        print_json(made.to_dict() | ({"shadow_prices": prices.to_dict()} if prices else {}))
+    else:
+        show([*explanation(made), *(shadow(prices) if prices else ())])
+    return 0
+
+
+def _add_balance(subparsers: Any) -> None:
+    parser = arguments.command(
+        subparsers,
+        "balance",
+        balance,
+        "how far a machine is from where compute, memory and network bind together",
+    )
+    parser.epilog = "Of the best plan; see docs/reasons.md for the definition."
+    arguments.question(parser)
+    arguments.constraint(parser)
+    arguments.as_json(parser)
+
+
+def balance(args: argparse.Namespace) -> int:
+    """The best plan of a question, and the balance of its machine."""
+    from meshwright.optimizer import commands
+    from meshwright.optimizer.reasons.balance import balance as balanced
+    from meshwright.optimizer.report import reasons
+    from meshwright.optimizer.report.page import show
+
+    made = balanced(commands.setting(args), constraints=",".join(args.constraint) or None)
     if args.json:
         print_json(made.to_dict())
     else:
-        show(explanation(made))
+        show(reasons.balance(made))
     return 0
 
 

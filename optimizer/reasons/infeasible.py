@@ -1,9 +1,8 @@
 """Why nothing fits: the clash, what is missing, and the ways out."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError
 from meshwright.optimizer.constraints import parse_constraints
@@ -25,20 +24,10 @@ class WhyNone:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        short = None
-        if self.short is not None:
-            short = asdict(self.short) | {"layout": self.short.layout.to_dict()}
-            short |= {name: digits(short[name]) for name in ("need_bytes", "short_bytes", "step_s")}
-            short["parts"] = {part: digits(size) for part, size in self.short.parts.items()}
         return {
-            "clash": {
-                "limits": [{"kind": x.kind, "text": x.text} for x in self.clash.limits],
-                "proven": self.clash.proven,
-            },
-            "short": short,
-            "ways_out": [
-                asdict(w) | {"step_s": digits(w.step_s), "layout": w.layout.to_dict()} for w in self.ways
-            ],
+            "clash": self.clash.to_dict(),
+            "short": None if self.short is None else self.short.to_dict(),
+            "ways_out": [way.to_dict() for way in self.ways],
         }
 
 

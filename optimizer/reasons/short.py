@@ -1,8 +1,9 @@
 """How much memory is missing, on which stage and by which part; confirmed by solving with that much more."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from meshwright.costmodel.estimate import estimate
+from meshwright.costmodel.estimate import digits, estimate
 from meshwright.costmodel.layout import Layout
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.reasons.machine import with_memory
@@ -32,6 +33,17 @@ class Short:
     stage: int
     parts: dict[str, float]
     step_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "need_bytes": digits(self.need_bytes),
+            "short_bytes": digits(self.short_bytes),
+            "layout": self.layout.to_dict(),
+            "stage": self.stage,
+            "parts": {part: digits(size) for part, size in self.parts.items()},
+            "step_s": digits(self.step_s),
+        }
 
 
 def short_of(case: Case, options: SolveOptions, known: tuple[Layout, float] | None = None) -> Short | None:

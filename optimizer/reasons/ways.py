@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from meshwright.costmodel.estimate import estimate
+from meshwright.costmodel.estimate import digits, estimate
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.workload import Training
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import NUMBERS, Constraint, parse_constraints
 from meshwright.optimizer.decode import layout_of
@@ -31,7 +33,7 @@ class WayOut:
     Attributes:
         kind: constraint, offload, host memory, batch, device memory, more chips, other chip.
         text: what to change. option: how the command line says it, where it can.
-        step_s: of the best plan found then, for the batch as asked; best: it is proven to be the best.
+        step_s: of the best plan found then, for the batch of that way; best: it is proven to be the best.
         layout: that plan.
     """
 
@@ -41,6 +43,17 @@ class WayOut:
     step_s: float
     best: bool
     layout: Layout
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "option": self.option,
+            "step_s": digits(self.step_s),
+            "best": self.best,
+            "layout": self.layout.to_dict(),
+        }
 
 
 @dataclass
@@ -189,7 +202,8 @@ def _more_host(case: Case) -> Iterator[tuple[str, str, str, Case]]:
 
 def _smaller_batch(solver: _Solver, case: Case) -> None:
     """The largest power-of-two share of the batch that fits, if the smallest tried does."""
-    training, shares = case.setting.training, []
+    training = case.setting.training
+    shares: list[Training] = []
     while training.sequences % 2 == 0 and len(shares) < _SMALLEST.bit_length() - 1:
         training = replace(training, global_batch_tokens=training.global_batch_tokens // 2)
         shares.append(training)

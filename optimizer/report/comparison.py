@@ -16,6 +16,11 @@ def comparison(made: Comparison, names: tuple[str, str]) -> Iterator[Block]:
     if made.question:
         yield alarm("\nThe two answer different questions:")
         yield table([(p.name, _word(p.a), _word(p.b)) for p in made.question], "lll", header=_HEADER[:3])
+    yield from terms(made)
+
+
+def terms(made: Comparison) -> Iterator[Block]:
+    """The terms of the two, a and b."""
     differs = [p for p in made.layout if p.differs]
     yield title("Layout", "what differs" if differs else "the same")
     if differs:

@@ -1,0 +1,61 @@
+"""The reasons that `recommend` was asked for, each as a page and as JSON."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from meshwright.costmodel.setting import Setting
+from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
+from meshwright.optimizer.reasons.question import Question
+from meshwright.optimizer.solve import SolveOptions
+
+if TYPE_CHECKING:
+    from meshwright.optimizer.report.page import Block
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason: its key in the JSON, its data there, and its page."""
+
+    key: str
+    data: dict[str, Any]
+    page: "Iterable[Block]"
+
+
+def reasons_of(
+    args: argparse.Namespace,
+    given: Setting,
+    constraints: str | None,
+    options: SolveOptions,
+    answer: Priced | Infeasible | Undecided,
+) -> Iterator[Reason]:
+    """Solved one after the other; of a search that was cut short nothing is said."""
+    from meshwright.optimizer.report import reasons as pages
+
+    if isinstance(answer, Infeasible):
+        if not args.no_ways_out:
+            from meshwright.optimizer.reasons.infeasible import why_none
+
+            none = why_none(given, constraints, options, answer)
+            yield Reason("why", none.to_dict(), pages.why_none(none))
+    elif isinstance(answer, Plan):
+        if args.why_not is not None:
+            from meshwright.optimizer.reasons.why_not import why_not_in
+
+            other = why_not_in(Question(given, constraints, answer), args.why_not, options)
+            yield Reason("why_not", other.to_dict(), pages.why_not(other))
+        if args.shadow:
+            from meshwright.optimizer.reasons.shadow import prices_of
+
+            prices = prices_of(Question(given, constraints, answer), answer, options)
+            yield Reason("shadow_prices", prices.to_dict(), pages.shadow(prices))
+        if args.in_band is not None or args.robust:
+            from meshwright.optimizer.progress import watching
+            from meshwright.optimizer.reasons.band import in_band
+
+            with watching(args.progress) as watch:
+                near = in_band(
+                    given, constraints=constraints, options=options, band=args.in_band or None, watch=watch
+                )
+            yield Reason("band", near.to_dict(), pages.band(near, args.robust))
