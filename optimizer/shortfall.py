@@ -16,7 +16,7 @@ from meshwright.costmodel.placement import enumerate_placements, placeable
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.bounds import best_comm
+from meshwright.optimizer.bounds import best_comm, hosts_may_hold
 from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.program import entries_of
@@ -55,6 +55,7 @@ def _closer(space: Space, open_rows: Level, best: Rows | None, need: float) -> t
         return best, need
     bounds, rows = open_rows.pop(need)
     _, rows = with_sharding(space, rows[bounds < need], Funnel())
+    rows = rows[hosts_may_hold(space.setting, rows)]
     needs = _needs(space, rows)
     for i in np.argsort(needs, kind="stable"):
         if not needs[i] < need:

@@ -77,6 +77,9 @@ def _add_explain(subparsers: Any) -> None:
     parser.add_argument(
         "--efficiency", metavar="FILE", help="the rates' YAML file, where the plan was made with one"
     )
+    parser.add_argument(
+        "--shadow", action="store_true", help="what 10%% more of each thing would bring, by solving"
+    )
     arguments.as_json(parser)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.layout import layout_pairs
 from meshwright.costmodel.setting import Setting
-from meshwright.hardware.errors import LayoutError, UnknownNameError
+from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type
 from meshwright.optimizer.compare import Comparison, compare
 from meshwright.optimizer.constraints import NUMBERS, WORDS, parse_constraints
 from meshwright.optimizer.plan import SCHEMA_VERSION, Infeasible, Plan
@@ -125,6 +125,7 @@ def pinned(layout: str) -> tuple[str, ...]:
 
     Errors: LayoutError, UnknownNameError, as `parse_layout` and `parse_constraints` say it.
     """
+    check_type("layout", layout, str, "a string such as 'tp=4,pp=1'", LayoutError)
     out = []
     for name, word in layout_pairs(layout).items():
         if name == "layers":

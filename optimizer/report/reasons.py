@@ -24,7 +24,10 @@ def why_none(made: WhyNone) -> Iterator[Block]:
     if not made.ways:
         yield title("Ways out", "none was found among those tried")
         return
-    yield title("Ways out", "each was solved; step: of the best plan found, for its own batch (<: a faster one may exist)")
+    yield title(
+        "Ways out",
+        "each was solved; step: of the best plan found, for its own batch (<: a faster one may exist)",
+    )
     rows = [(w.text, ("" if w.best else "<") + words.seconds(w.step_s), w.option) for w in made.ways]
     yield table(rows, "lrl", header=("change", "step", "say"))
 
@@ -40,7 +43,7 @@ def _short(short: Short) -> Iterator[Block]:
     parts = sorted(short.parts.items(), key=lambda item: -item[1])
     yield title(
         "Memory missing",
-        f"{human_bytes(short.short_bytes)} on stage {short.stage}, the least any layout misses",
+        f"{human_bytes(short.short_bytes)} on stage {short.stage}; with so much more there is a plan",
     )
     yield line(", ".join(f"{part} {words.gib(size)}" for part, size in parts) + " GiB")
 
