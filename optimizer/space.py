@@ -53,11 +53,14 @@ _ROW_NAMES = {
 
 @dataclass(frozen=True)
 class Space:
-    """What may be chosen, for one question. With fewer `rules` it holds layouts that nothing can run: for explanations."""
+    """What may be chosen, for one question.
+
+    With fewer `rules` than all (None) it holds layouts that nothing can run; explanations ask for that.
+    """
 
     setting: Setting
     constraints: tuple[Constraint, ...]
-    rules: tuple[Rule, ...] = RULES
+    rules: tuple[Rule, ...] | None = None
 
     @property
     def offloads(self) -> tuple[int, ...]:
@@ -164,7 +167,10 @@ def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> tupl
     Each removed one counts under the first it breaks.
     """
     tests: list[tuple[str, Callable[[Rows], Any]]]
-    tests = [(rule.name, partial(rule.holds, space.setting)) for rule in space.rules]
+    tests = [
+        (rule.name, partial(rule.holds, space.setting))
+        for rule in (RULES if space.rules is None else space.rules)
+    ]
     tests += [(wish.text, wish.holds) for wish in space.constraints if wish.name in decided]
     index, left = np.arange(len(rows)), np.ones(len(rows), bool)
     for number, (name, holds) in enumerate(tests):
