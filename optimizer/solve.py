@@ -50,9 +50,8 @@ _FRAMES, _POLICY, _MEMORY = (256, 2048), (512, 8192), (2048, 8192)
 _REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
 
 
-Watch = Callable[
-    ["Search", float, Sequence[Level]], bool
-]  # (search, lowest open bound, what is open) -> end it
+# Called between refinements with the search, its lowest open bound and what is open; True ends the search.
+Watch = Callable[["Search", float, Sequence[Level]], bool]
 
 
 @dataclass

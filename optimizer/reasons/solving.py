@@ -21,7 +21,7 @@ class Case:
 
     @property
     def space(self) -> Space:
-        return Space(self.setting, self.wishes, self.rules)
+        return Space(self.setting, self.wishes, rules=self.rules)
 
 
 @dataclass(frozen=True)

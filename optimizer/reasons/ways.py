@@ -20,7 +20,7 @@ from meshwright.optimizer.solve import SolveOptions
 from meshwright.optimizer.wishes import values_of
 
 # A bound on the effort: solves, refinements of each, batch sizes of a tolerance. What is not reached is not told.
-_MOST_SOLVES, _REFINEMENTS, _SIZES = 48, 120, 4
+_MOST_SOLVES, _REFINEMENTS, _SIZES = 48, 300, 4
 _TOLERANCES = (0.05, 0.1, 0.25, 0.5)
 _SMALLEST = 16  # of the batch, at most so many times smaller
 _STEPS = 8  # values, sizes or chips tried of one kind
