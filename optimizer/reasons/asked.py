@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meshwright.costmodel.setting import Setting
+from meshwright.optimizer.commands import complain
 from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
 from meshwright.optimizer.reasons.question import Question
 from meshwright.optimizer.solve import SolveOptions
@@ -30,7 +31,7 @@ def reasons_of(
     options: SolveOptions,
     answer: Priced | Infeasible | Undecided,
 ) -> Iterator[Reason]:
-    """Solved one after the other; of a search that was cut short nothing is said."""
+    """Solved one after the other; of a search that was cut short none is given, which is told."""
     from meshwright.optimizer.report import reasons as pages
 
     if isinstance(answer, Infeasible):
@@ -39,7 +40,10 @@ def reasons_of(
 
             none = why_none(given, constraints, options, answer)
             yield Reason("why", none.to_dict(), pages.why_none(none))
-    elif isinstance(answer, Plan):
+    elif not isinstance(answer, Plan):
+        if args.why_not is not None or args.shadow or args.in_band is not None or args.robust:
+            complain("the search was cut short, so the reasons asked for are left out")
+    else:
         if args.why_not is not None:
             from meshwright.optimizer.reasons.why_not import why_not_in
 

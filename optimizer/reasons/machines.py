@@ -58,9 +58,10 @@ def _on(setting: Setting, name: str) -> Setting:
 def _of_catalogue(cluster: Cluster) -> bool:
     """Whether the name says it all: not for a cluster changed in Python."""
     try:
-        return not cluster.chip.is_board and parse_cluster(cluster.name).levels == cluster.levels
+        named = parse_cluster(cluster.name)
     except MeshwrightError:
         return False
+    return not named.chip.is_board and (named.chip, named.levels) == (cluster.chip, cluster.levels)
 
 
 def _fabric(cluster: Cluster) -> str:

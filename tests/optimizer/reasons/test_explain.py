@@ -1,10 +1,12 @@
 """An explanation is the estimate taken apart: parts sum, floors lie below, bytes and FLOPs are those of the model."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from instances import instance
+from small_configs import TINY
 
 import meshwright as mw
 from meshwright.costmodel.layout import parse_layout
@@ -138,3 +140,40 @@ def test_a_changed_question_is_refused(saved: Path) -> None:
         mw.explain(Plan.from_dict({**data, "estimate": {**data["estimate"], "step_s": 9.0}}))
     with pytest.raises(InputError, match=r"plan is 'plan.yaml'; give a Plan"):
         mw.explain("plan.yaml")
+
+
+def test_a_file_that_the_plan_cannot_name_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "own-model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(TINY))
+    Path("rates.yaml").write_text("name: mine\nprovenance: a test\nextends: default\ncommon: {hbm: 0.5}\n")
+    line = "recommend own-model/config.json --cluster h100:8x1 --batch 64Ki --seq 4096 --efficiency rates.yaml -o plan.yaml"
+    assert main(line.split()) == 0
+    Path("config.json").write_text(json.dumps({**TINY, "num_hidden_layers": 5}))
+    (tmp_path / "moved").mkdir()
+    folder.rename(tmp_path / "moved" / "own-model")
+    capsys.readouterr()
+    for words, text in (
+        ([], "say it with --model PATH"),
+        (["--model", "moved/own-model"], "unknown efficiency 'mine'; known: book, default, ideal"),
+        (
+            ["--model", "config.json", "--efficiency", "rates.yaml"],
+            "the plan was made with another model: its params is",
+        ),
+        (
+            ["--model", "moved/own-model", "--efficiency", "default"],
+            "rates or figures have changed since; plan again",
+        ),
+        (
+            ["--model", "gone.json", "--efficiency", "rates.yaml"],
+            "no file or folder 'gone.json'; give the path of a config.json",
+        ),
+    ):
+        assert main(["explain", "plan.yaml", *words]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and text in err, err
+    assert main(["explain", "plan.yaml", "--model", "moved/own-model", "--efficiency", "rates.yaml"]) == 0
+    assert main(["explain", "gone.yaml"]) == 2
