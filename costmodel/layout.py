@@ -234,6 +234,20 @@ def parse_layout(text: str) -> Layout:
     return Layout(**values)
 
 
+def layout_text(layout: Layout) -> str:
+    """A layout as `parse_layout` reads it; what is not said is 1 or the default."""
+    plain = Layout()
+    words = {
+        name: getattr(layout, name)
+        for name in (*_DEGREES, "zero", "cp_kind", "sp", "schedule", "offload", "sequences")
+        if getattr(layout, name) != getattr(plain, name)
+    }
+    if layout.layers_per_stage:
+        words["layers"] = "/".join(map(str, layout.layers_per_stage))
+    words["recompute"] = "/".join(layout.policies)
+    return ",".join(f"{name}={str(word).lower()}" for name, word in words.items())
+
+
 def layout_pairs(text: str) -> dict[str, str]:
     """`tp=8,pp=8` as names and words, as yet unchecked. Errors: LayoutError."""
     pairs: dict[str, str] = {}

@@ -10,8 +10,6 @@ The paper leaves out: embedding and output head, the S^2 term of attention, the 
 prefill, launches of kernels, and the KV cache in memory. These forms compare with the paper; they are no estimate.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -84,30 +82,6 @@ def decode_s(shapes: Shapes, device: Device, asked: Request) -> Floats:
 def memory_bytes(shapes: Shapes, asked: Request) -> Floats:
     """(42): bytes of the weights of all layers."""
     return _over_layers(stored_bytes(shapes.width, shapes.activation, asked.weight_bytes), shapes)
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """Columns over the shapes of a search."""
-
-    loss: Floats
-    prefill_s: Floats
-    decode_s: Floats
-    memory_bytes: Floats
-
-    @property
-    def total_s(self) -> Floats:
-        return self.prefill_s + self.decode_s
-
-
-def evaluate(shapes: Shapes, loss: Callable[[Shapes], Floats], device: Device, asked: Request) -> Evaluated:
-    """Loss by the law given, latency and memory by the forms above."""
-    return Evaluated(
-        loss(shapes),
-        prefill_s(shapes, device, asked),
-        decode_s(shapes, device, asked),
-        memory_bytes(shapes, asked),
-    )
 
 
 def _decode_s(shapes: Shapes, device: Device, asked: Request, context: float) -> Floats:

@@ -29,12 +29,15 @@ def cache_bytes(model: ModelSpec, tokens: float, dtype_bytes: float) -> float:
     Args:
         dtype_bytes: per element: 2 for bf16, 1 for int8, 0.5 for int4.
     """
-    held = 0.0
-    for layers, kind in zip(model.layers_by_kind, model.kinds, strict=True):
-        window = kind.attention.window
-        kept = tokens if window is None else min(tokens, window)
-        held += layers * kept * cached_width(kind)
-    return held * dtype_bytes
+    kinds = zip(model.layers_by_kind, model.kinds, strict=True)
+    return float(sum(layers * layer_cache_bytes(kind, tokens, dtype_bytes) for layers, kind in kinds))
+
+
+def layer_cache_bytes(kind: LayerKind, tokens: float, dtype_bytes: float) -> Any:
+    """The same of one layer; a column where the kind's sizes are columns."""
+    window = kind.attention.window
+    kept = tokens if window is None else min(tokens, window)
+    return kept * cached_width(kind) * dtype_bytes
 
 
 # What makes a cache smaller than keys and values of every query head over the whole sequence.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel.counting.kvcache import cached_width
+from meshwright.costmodel.counting.kvcache import layer_cache_bytes
 from meshwright.costmodel.inference.request import Pass, Request
 from meshwright.costmodel.inference.stack import Size, Stack
 from meshwright.costmodel.inference.work import ENDS, Work, ends_work, layer_work
@@ -180,6 +180,4 @@ def memory_bytes(stack: Stack, request: Request) -> dict[str, Size]:
 
 def cache_of(kind: LayerKind, request: Request) -> Size:
     """Bytes of all sequences' keys and values in one layer when the last token is made."""
-    tokens, window = request.prompt + request.output, kind.attention.window
-    kept = tokens if window is None else min(tokens, window)
-    return request.batch * kept * cached_width(kind) * request.kv_bytes
+    return request.batch * layer_cache_bytes(kind, request.prompt + request.output, request.kv_bytes)

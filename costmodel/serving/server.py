@@ -25,10 +25,8 @@ from meshwright.costmodel.inference.work import decode_attention
 from meshwright.costmodel.model import LayerKind, ModelSpec
 from meshwright.costmodel.operators import (
     core_flops,
-    head_flops,
     product_bytes,
     product_flops,
-    token_flops,
 )
 from meshwright.costmodel.roofline import intensity as roofline
 from meshwright.hardware.chip import Chip, Switch
@@ -151,18 +149,6 @@ def throughput(served: Served, server: Server, batch: Batch) -> Batch:
 def prefill_s(served: Served, server: Server, tokens: Batch, mfu: float = 1.0) -> Batch:
     """Seconds to make the cache of `tokens` at a share of peak: 2 FLOPs per parameter and token, or weights read."""
     return np.maximum(math_s(served, server, tokens) / mfu, load_s(served, server))
-
-
-def prompt_flops(model: ModelSpec, tokens: int, cached: int = 0, causal: bool = True) -> float:
-    """FLOPs to make the cache of `tokens` after `cached` ones that are there, and logits of the last.
-
-    Every new token's query meets what is cached; 2 FLOPs per parameter and token leave attention out.
-    """
-
-    def layers(n: int) -> float:
-        return n * (token_flops(model, n, causal) - head_flops(model)) if n else 0.0
-
-    return layers(cached + tokens) - layers(cached) + head_flops(model)
 
 
 def critical_batch(served: Served, server: Server) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.costmodel.counting.counts import rule_flops
-from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.layout import Layout, layout_text
 from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.units import human_count, human_seconds
@@ -16,7 +16,6 @@ from meshwright.search.trained.known import in_words
 from meshwright.search.trained.tokens import Fixed
 from meshwright.search.trained.train import Trained
 
-_DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
 _AXES = ("layers", "width", "heads", "kv_heads", "head_dim", "ffn_ratio", "experts", "top_k", "shared")
 _KEEPS_OUT = {
     TOO_LARGE: "memory: {shape} would reach a loss of {loss:.4f}, but its state alone passes the memory of all devices",
@@ -91,20 +90,6 @@ def _degrees(layout: Layout) -> dict[str, Value]:
         if getattr(layout, name) > 1
     }
     return told | {"micro_batch": layout.micro_batch, "recompute": "/".join(layout.policies)}
-
-
-def layout_text(layout: Layout) -> str:
-    """A layout as `parse_layout` reads it; what is not said is 1 or the default."""
-    plain = Layout()
-    words = {
-        name: getattr(layout, name)
-        for name in (*_DEGREES, "zero", "cp_kind", "sp", "schedule", "offload", "sequences")
-        if getattr(layout, name) != getattr(plain, name)
-    }
-    if layout.layers_per_stage:
-        words["layers"] = "/".join(map(str, layout.layers_per_stage))
-    words["recompute"] = "/".join(layout.policies)
-    return ",".join(f"{name}={str(word).lower()}" for name, word in words.items())
 
 
 def _by_law(made: Trained) -> dict[str, Step]:

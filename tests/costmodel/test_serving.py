@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from meshwright.costmodel.counting.kvcache import cache_bytes
 from meshwright.costmodel.inference import work
+from meshwright.costmodel.inference.request import Pass
+from meshwright.costmodel.inference.stack import Stack
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.serving import disaggregation as pools
@@ -188,8 +190,13 @@ def test_prefill_of_8192_tokens() -> None:
 
 
 def test_prompts_in_parts_take_the_flops_of_the_whole() -> None:
-    whole = serving.prompt_flops(SMALL, 300)
-    first, second = serving.prompt_flops(SMALL, 100), serving.prompt_flops(SMALL, 200, cached=100)
+    def flops(new: int, cached: int = 0) -> float:
+        prompt, stack = Pass(1, new, cached, 2, 2, 2), Stack.of(SMALL)
+        layers = [n * sum(w.flops for w in work.layer_work(kind, prompt).values()) for n, kind in stack.parts]
+        return float(sum(layers) + work.ends_work(stack, prompt)["head"].flops)
+
+    whole = flops(300)
+    first, second = flops(100), flops(200, cached=100)
     logits = 2 * SMALL.head_matrix.params  # of the last token of each
     assert first + second - whole == pytest.approx(logits)
 

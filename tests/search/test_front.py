@@ -1,6 +1,7 @@
 """Fronts and budgets: plas.md 1.6 on the paper's grid, and the definition itself on random columns."""
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError
 from meshwright.search.front import best, front
 from meshwright.search.grid import list_shapes, load_grid
-from meshwright.search.plas import Evaluated, evaluate, memory_bytes
+from meshwright.search.plas import memory_bytes
+from meshwright.search.price import Pricer
 from meshwright.search.shape import Floats, Shapes
 
 ORIN = Device.ideal(42.5e12, 204.8e9, 64e9)  # plas.md 1.6
@@ -27,11 +29,20 @@ def plas_loss(s: Shapes) -> Floats:
     return np.asarray(9.96 / l**1.63 + widths + 0.20 / s.kv_width**0.05 + 2.53)
 
 
+class Columns(NamedTuple):
+    loss: Floats
+    decode_s: Floats
+    total_s: Floats
+    memory_bytes: Floats
+
+
 @cache
-def evaluated(inference: Request) -> tuple[Shapes, Evaluated]:
-    fits = {"fits_memory": lambda s: memory_bytes(s, inference) <= ORIN.memory_bytes}
-    shapes = list_shapes(load_grid("plas"), fits).shapes
-    return shapes, evaluate(shapes, plas_loss, ORIN, inference)
+def evaluated(inference: Request) -> tuple[Shapes, Columns]:
+    grid, fits = load_grid("plas"), {"fits_memory": lambda s: memory_bytes(s, inference) <= ORIN.memory_bytes}
+    shapes = list_shapes(grid, fits).shapes
+    costs = Pricer(grid.ends, ORIN, inference, "plas").costs(shapes)
+    decode_s = inference.output * costs.token_s
+    return shapes, Columns(plas_loss(shapes), decode_s, costs.total_s, costs.memory_bytes)
 
 
 @pytest.mark.parametrize(

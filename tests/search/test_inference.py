@@ -10,8 +10,8 @@ from meshwright.costmodel.inference import seconds, work
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device, Machine
 from meshwright.costmodel.inference.stack import Stack
+from meshwright.costmodel.operators import head_flops, token_flops
 from meshwright.costmodel.readers import load_model
-from meshwright.costmodel.serving.server import prompt_flops
 from meshwright.search import plas
 from meshwright.search.architecture import Ends, counts_of, model_of, stack_of
 from meshwright.search.grid import list_shapes, load_grid
@@ -131,7 +131,8 @@ def test_flops_of_a_prefill_are_the_serving_chapter_s() -> None:
         stack, p = Stack.of(model), replace(FP16, prompt=3000).prefill
         done = [n * sum(w.flops for w in work.layer_work(kind, p).values()) for n, kind in stack.parts]
         head = work.ends_work(stack, p)["head"].flops
-        assert sum(done) + head == pytest.approx(prompt_flops(model, 3000)), name
+        layers = 3000 * (token_flops(model, 3000) - head_flops(model))
+        assert sum(done) + head == pytest.approx(layers + head_flops(model)), name
 
 
 def test_parts_sum_to_the_pass_and_name_every_operator() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meshwright.costmodel.layout import Layout, parse_layout
+from meshwright.costmodel.layout import Layout, layout_text, parse_layout
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import InputError, LayoutError, MeshwrightError
 from meshwright.optimizer.plan import Infeasible, Undecided
@@ -16,7 +16,7 @@ from meshwright.optimizer.solve import SolveOptions
 from meshwright.search.grid import Grid, list_shapes, load_grid
 from meshwright.search.law import load_law
 from meshwright.search.trained import command
-from meshwright.search.trained.answer import layout_text, working
+from meshwright.search.trained.answer import working
 from meshwright.search.trained.compute_optimal import compute_optimal
 from meshwright.search.trained.find import find
 from meshwright.search.trained.layouts import Layouts
