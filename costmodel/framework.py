@@ -7,6 +7,7 @@ reports for a plain JAX train step (buffer reports of 26 ahead-of-time compilati
 
 from dataclasses import dataclass
 
+from meshwright.costmodel.tensors import TENSORS
 from meshwright.hardware.errors import UnknownNameError
 
 
@@ -26,6 +27,8 @@ class Framework:
         loss_width_bytes: bytes per token and unit of model width alive in the loss.
         unfused_factor: saved bytes under policy `none` over those of a fully fused layer.
         recomputes_last_product: full recompute also repeats the product whose output no gradient needs.
+        chooses: tensors that it saves or repeats by name, apart from the named recompute policies.
+        offloads: tensors that it keeps on the host by name, apart from keeping there all that is saved.
         reserve_bytes: fixed bytes of context and communication buffers.
         reserve_share: share of the device's memory lost to the allocator.
     """
@@ -43,6 +46,8 @@ class Framework:
     loss_width_bytes: int
     unfused_factor: float
     recomputes_last_product: bool
+    chooses: frozenset[str]
+    offloads: frozenset[str]
     reserve_bytes: int
     reserve_share: float
 
@@ -66,6 +71,9 @@ FRAMEWORKS: dict[str, Framework] = {
         loss_width_bytes=4,
         unfused_factor=2.1,
         recomputes_last_product=False,
+        # jax.checkpoint saves what a policy names; to the host go the layer's input and products, as MaxText names them.
+        chooses=frozenset(TENSORS) - {"input"},
+        offloads=frozenset({"input", "latent", "qkv", "core", "out", "up", "expert_up", "expert_down"}),
         reserve_bytes=2**28,
         reserve_share=0.02,
     ),
@@ -83,6 +91,8 @@ FRAMEWORKS: dict[str, Framework] = {
         loss_width_bytes=2,
         unfused_factor=1.0,
         recomputes_last_product=True,
+        chooses=frozenset(),  # recomputes by module, not by tensor
+        offloads=frozenset(),
         reserve_bytes=2**30,
         reserve_share=0.06,
     ),

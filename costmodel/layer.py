@@ -21,7 +21,7 @@ from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.model import LayerKind
 from meshwright.costmodel.operators import BF16, Shape, kv_width
-from meshwright.costmodel.policies import policies_of
+from meshwright.costmodel.policies import Chosen
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
@@ -32,6 +32,9 @@ RING, ALL_TO_ALL, ALL_GATHER = range(len(CP_KINDS))
 # Under tp each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
 # gathers its input again for the weight gradient.
 FORWARD_CROSSINGS, BACKWARD_CROSSINGS, REGATHERS = 2, 2, 1
+# Passes of keys and values over cp: one forward, two backward (again, and gradients). Exchanges of tokens over ep:
+# dispatch and combine, forward and backward.
+PASSES, EXCHANGES = 3, 4
 
 
 @dataclass(frozen=True)
@@ -40,28 +43,36 @@ class Seconds:
 
     Attributes:
         backward_s: compute that runs in backward, behind which a gradient reduction can hide; part of compute.
+        spare_s: seconds of further compute that would hide what now waits for launches or for communication.
+        again_s: exposed seconds, at least, of one collective of tp, cp and ep more.
     """
 
     parts: dict[str, Array]
     backward_s: Array
+    spare_s: Array
+    again_s: dict[str, Array]
 
     @property
     def total(self) -> Array:
         return sum(self.parts.values(), np.zeros_like(self.backward_s))
 
+    def __getitem__(self, index: Any) -> "Seconds":
+        parts, again = ({k: v[index] for k, v in x.items()} for x in (self.parts, self.again_s))
+        return Seconds(parts, self.backward_s[index], self.spare_s[index], again)
+
 
 def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm) -> Seconds:
     """One layer of the kind, forward, backward and what its policy repeats."""
     kind, of, rows = shapes.kinds[kind_index], shapes.of_row, shapes.rows
-    policy = rows.policies[:, kind_index]
-    backward, repeated = kind.backward[of], shapes.repeated(kind_index)
+    chosen = shapes.chosen[kind_index]
+    backward, repeated = kind.backward[of], chosen.repeated_s
     compute = kind.forward[of] + backward
     idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
     spec = setting.model.kinds[kind_index]
     found = {
-        "tp": _tp_loads(setting, spec, shapes.shape, policy, comm),
-        "cp": _cp_loads(setting, spec, rows, shapes.shape, policy, comm),
-        "ep": _ep_loads(setting, spec, rows, shapes.shape, policy, comm),
+        "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
+        "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
+        "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "fsdp": _fsdp_loads(setting, shapes.params[kind_index], 2, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
@@ -71,19 +82,50 @@ def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm)
         blocking = min(setting.rates.hideable["cp"], setting.rates.hideable["tp"])
         share["cp"] = np.where(rows.cp_kind == RING, share["cp"], blocking)
     parts = {"compute": compute, "recompute": repeated, "launch": idle}
-    parts |= exposed(setting, compute + repeated, loads, share)
-    wait = _offload_s(setting, shapes.saved(kind_index), rows, sum(parts.values(), np.zeros(len(rows))))
+    # What hides can do so while the chip waits for launches, too.
+    waits, excess, comm_s = _exposed(setting, compute + repeated + idle, loads, share)
+    parts |= waits
+    wait = _offload_s(setting, chosen.host, sum(parts.values(), np.zeros(len(rows))))
     if wait is not None:
         parts["offload"] = wait
-    return Seconds(parts, backward)
+    # The fewest collectives of each class under any policy are these; all of one class are alike.
+    blocks = (FORWARD_CROSSINGS + BACKWARD_CROSSINGS + REGATHERS) * tp_blocks(spec, rows.etp)
+    counts: dict[str, Array | int] = {"tp": blocks, "cp": PASSES, "ep": EXCHANGES}
+    again = {c: (1.0 - share[c]) * comm_s[c] / counts[c] for c in counts if c in comm_s}
+    return Seconds(parts, backward, idle + excess, again)
+
+
+def least_seconds(setting: Setting, none: Seconds, chosen: Chosen) -> Array:
+    """Seconds of a layer under policies that are no less than these, [R, P].
+
+    Args:
+        none: of a layer that repeats nothing and keeps nothing on the host, [R].
+        chosen: the policies of each row, [R, P].
+
+    More compute first fills what waits (`Seconds.spare_s`), then adds; collectives that are repeated add what of them
+    cannot hide; what the host keeps waits as in `layer_seconds`.
+    """
+    more = {"tp": chosen.scatters, "cp": chosen.passes, "ep": chosen.exchanges}
+    busy: Array = none.total[:, None] + np.maximum(chosen.repeated_s - none.spare_s[:, None], 0.0)
+    for c, each in none.again_s.items():
+        busy = busy + each[:, None] * more[c]
+    wait = _offload_s(setting, chosen.host, busy)
+    return busy if wait is None else busy + wait
 
 
 def exposed(
     setting: Setting, window: Array, loads: dict[str, Array], share: dict[str, Array]
 ) -> dict[str, Array]:
     """Exposed seconds of each class when all overlap with `window` seconds of compute."""
+    return _exposed(setting, window, loads, share)[0]
+
+
+def _exposed(
+    setting: Setting, window: Array, loads: dict[str, Array], share: dict[str, Array]
+) -> tuple[dict[str, Array], Array, dict[str, Array]]:
+    """(exposed seconds of each class, seconds that could hide and find no compute, seconds of each class)."""
     if not loads:
-        return {}
+        return {}, np.zeros_like(window), {}
     comm = {c: duration(load) for c, load in loads.items()}
     if setting.streams == "shared":
         hidden = sum(share[c] * comm[c] for c in comm)
@@ -92,14 +134,14 @@ def exposed(
     want = sum(share[c] * comm[c] for c in comm)
     excess = np.maximum(hidden - window, 0.0)
     spill = np.divide(excess, want, out=np.zeros_like(excess * want), where=want > 0)
-    return {c: comm[c] * ((1.0 - share[c]) + share[c] * spill) for c in comm}
+    return {c: comm[c] * ((1.0 - share[c]) + share[c] * spill) for c in comm}, excess, comm
 
 
-def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, policy: Array, comm: Comm) -> Array | None:
+def _tp_loads(setting: Setting, kind: LayerKind, shape: Shape, chosen: Chosen, comm: Comm) -> Array | None:
     """Gathers and scatters of the residual over tp."""
     if not (shape.tp > 1).any():
         return None
-    repeated = np.array([p.tp_scatters for p in policies_of(setting.framework)])[policy]
+    repeated = chosen.scatters + np.where(shape.etp > 1, chosen.expert_scatters, 0)
     each = FORWARD_CROSSINGS + BACKWARD_CROSSINGS + REGATHERS
     count = np.where(shape.tp > 1, each * tp_blocks(kind, shape.etp) + repeated, 0)
     full = BF16 * shape.tokens * setting.model.hidden
@@ -117,7 +159,7 @@ def tp_blocks(kind: LayerKind, etp: Array | int = 1) -> Array | int:
 
 
 def _cp_loads(
-    setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, policy: Array, comm: Comm
+    setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, chosen: Chosen, comm: Comm
 ) -> Array | None:
     """Keys and values of the other sequence shards: one pass forward, two backward (again, and gradients).
 
@@ -126,7 +168,7 @@ def _cp_loads(
     if not (rows.cp > 1).any():
         return None
     a = kind.attention
-    passes = 3 + np.array([p.cp for p in policies_of(setting.framework)])[policy]
+    passes = PASSES + chosen.passes
     keys = kv_width(kind, shape.tp)
     q_width = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)
     apart = rows.cp > 1
@@ -139,14 +181,13 @@ def _cp_loads(
 
 
 def _ep_loads(
-    setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, policy: Array, comm: Comm
+    setting: Setting, kind: LayerKind, rows: Rows, shape: Shape, chosen: Chosen, comm: Comm
 ) -> Array | None:
     """Dispatch and combine, forward and backward."""
     if not kind.ffn.experts or not (rows.ep > 1).any():
         return None
-    repeated = np.array([p.ep for p in policies_of(setting.framework)])[policy]
     sent = BF16 * shape.routed_tokens(kind) * setting.model.hidden * shape.imbalance
-    exchanges = 2 * (2 + repeated)
+    exchanges = EXCHANGES + chosen.exchanges
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
@@ -169,13 +210,12 @@ def _fsdp_loads(
     return loads
 
 
-def _offload_s(setting: Setting, saved: Array, rows: Rows, busy: Array) -> Array | None:
-    """Exposed wait for saved activations to leave and to come back over the host link."""
-    used = rows.offloads_activations
+def _offload_s(setting: Setting, kept: Array, busy: Array) -> Array | None:
+    """Exposed wait for activations that the host keeps to leave and to come back over its link."""
     link = setting.rates.host_bytes_per_s
-    if link is None or not used.any():
+    if link is None or not kept.any():
         return None
-    moved = np.where(used, 2.0 * saved, 0.0) / link
+    moved = 2.0 * kept / link
     share = setting.rates.hideable["offload"]
     return (1.0 - share) * moved + np.maximum(share * moved - busy, 0.0)
 
@@ -201,7 +241,7 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}
         parts = {"compute": compute} | exposed(setting, compute, used, share)
-        out.append(Seconds(parts, 2.0 * forward))
+        out.append(Seconds(parts, 2.0 * forward, np.zeros_like(forward), {}))
     return out[0], out[1]
 
 

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from meshwright.costmodel.tensors import code_of, lists_offload
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
-POLICIES = ("none", "elementwise", "attention", "mlp", "full")
 OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
 
 # For each level, innermost first: the dimensions on it with their factors, inner to outer.
 Placement = tuple[tuple[tuple[str, int], ...], ...]
 
 _MAX_DEGREE = 2**24
-_PAIR = r"\s*([a-z_]+)\s*=\s*([\w/+.-]+)\s*"
+_PAIR = r"\s*([a-z_]+)\s*=\s*([\w/+.():-]+)\s*"
 _DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
 _OTHERS: tuple[tuple[str, Any, str], ...] = (
     ("sequences", int | None, "a whole number of sequences, or None for the batch as asked"),
@@ -48,8 +48,10 @@ class Layout:
         micro_batch: sequences per micro-batch and data rank.
         sequences: sequences per step; None takes the workload's.
         layers_per_stage: layers of each stage in order; empty means as even as can be.
-        policies: recompute policy of each layer kind, by kind order; one entry serves all kinds.
-        offload: which class of tensors lives in host memory.
+        policies: recompute policy of each layer kind, by kind order; one entry serves all kinds. A name, or
+            `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
+        offload: which class of tensors lives in host memory. Of activations all that is saved, unless policies list
+            it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
     """
 
@@ -123,6 +125,11 @@ class Layout:
     def policy(self, kind: int) -> str:
         return self.policies[kind if len(self.policies) > 1 else 0]
 
+    def policy_code(self, kind: int) -> int:
+        """The policy with what the host keeps, as `costmodel.tensors` counts it."""
+        listed = any(map(lists_offload, self.policies))
+        return code_of(self.policy(kind), "activations" in self.offload and not listed)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; keys are the attribute names."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -176,7 +183,12 @@ def _check_values(layout: Layout) -> None:
         if name == "policies" and not layout.policies:
             raise LayoutError(f"policies is (); give {taken}")
     for policy in layout.policies:
-        _one_of("recompute", policy, POLICIES)
+        code_of(policy, False)
+        if lists_offload(policy) and "activations" not in layout.offload:
+            raise LayoutError(
+                f"recompute={shown(policy)} lists tensors for the host, but offload={layout.offload}; use "
+                f"offload={'activations' if layout.offload == 'none' else 'optimizer+activations'}, or drop the list"
+            )
     for layers in layout.layers_per_stage:
         check_type("an entry of layers_per_stage", layers, int, "a whole number of layers", LayoutError)
     for level in layout.placement:
@@ -197,6 +209,7 @@ def parse_layout(text: str) -> Layout:
 
     `dp=N` means dp_replicate * dp_shard = N: all shard when zero >= 1 and dp_replicate is not given, all
     replicate when zero is 0. `recompute` is the policy of every kind; `recompute=full/none` one per kind;
+    `recompute=save(core+up):offload(up)` lists what is saved beside the layer's input, and what of that on the host;
     `layers=10/11/11` the layers of each stage.
 
     Raises:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import CP_KINDS, Layout, with_stages
+from meshwright.costmodel.policy_rules import policy_refusal
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import LayoutError, MissingFigureError
@@ -227,6 +228,8 @@ def check_layout(setting: Setting, layout: Layout) -> None:
             f"{len(layout.policies)} recompute policies for {kinds} layer kinds "
             f"({', '.join(k.name for k in setting.model.kinds)}); give one, or one each"
         )
+    if reason := policy_refusal(setting.framework, setting.model.kinds, layout):
+        raise LayoutError(reason)
     if layout.sequences is not None and layout.sequences not in setting.training.sequence_range:
         allowed = setting.training.sequence_range
         span = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.operators import BF16, kv_width
-from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
@@ -89,10 +88,11 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     rows, kinds = shapes.rows, range(len(setting.model.kinds))
     nothing = np.zeros(len(rows))
     per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
-    saved = np.stack([shapes.saved(k) for k in kinds], axis=1)
-    away = rows.offloads_activations[:, None]
+    saved, kept = (
+        np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
+    )
     # A saved tensor on its way to or from the host passes through two buffers.
-    in_transit = np.where(away[:, 0], 2.0 * saved.max(axis=1), 0.0)
+    in_transit = 2.0 * kept.max(axis=1)
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
     last = _state(setting, shapes.last_params, nothing, shapes.last_vectors, rows)
     host = ("master", "optimizer")
@@ -105,14 +105,14 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         state={p: np.stack([s[p] * scale[p] for s in per_kind], axis=1) for p in STATE_PARTS},
         first={p: embedding[p] * scale[p] for p in STATE_PARTS},
         last={p: last[p] * scale[p] for p in STATE_PARTS},
-        saved=np.where(away, 0.0, saved),
+        saved=saved,
         working=_working(setting, shapes) + in_transit,
         gathers=_gathers(setting, shapes),
         loss=_loss(setting, shapes),
         host_state=host_state,
         host_first=ends[0],
         host_last=ends[1],
-        host_saved=np.where(away, saved, 0.0),
+        host_saved=kept,
     )
 
 
@@ -156,12 +156,11 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
 def _working(setting: Setting, shapes: Shapes) -> Array:
     """One layer in backward: the activations it repeats and the gradients of all; the heaviest kind."""
     rows, shape = shapes.rows, shapes.shape
-    repeats = np.array([bool(p.repeated) for p in policies_of(setting.framework)])
     heaviest = np.zeros(len(rows))
     for index, kind in enumerate(setting.model.kinds):
-        fused = shapes.kinds[index].fused[shapes.of_row]
-        again = np.maximum(fused - shapes.saved(index), 0.0)
-        own = fused + np.where(repeats[rows.policies[:, index]], again, 0.0)
+        fused, chosen = shapes.kinds[index].fused[shapes.of_row], shapes.chosen[index]
+        again = np.maximum(fused - chosen.saved, 0.0)
+        own = fused + np.where(chosen.repeats, again, 0.0)
         kv = BF16 * shape.tokens * kv_width(kind, shape.tp)
         gathered = rows.cp_kind == ALL_GATHER
         own = own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.setting import Setting
 
 Ints = NDArray[np.int64]
@@ -31,8 +31,8 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
 class Rows:
     """Decisions of R candidates; every array has shape [R], `policies` [R, layer kinds].
 
-    `cp_kind`, `policies` and `offload` are indices into CP_KINDS, POLICIES and OFFLOADS; `gpipe` and `sp` are
-    0 or 1. Everything else means what it means in `Layout`.
+    `cp_kind` and `offload` are indices into CP_KINDS and OFFLOADS, `policies` codes of `costmodel.tensors`, which
+    say of every tensor where it goes; `gpipe` and `sp` are 0 or 1. Everything else means what it means in `Layout`.
     """
 
     dp_replicate: Ints
@@ -91,9 +91,7 @@ class Rows:
             sp=column(lambda x: int(x.sp)),
             gpipe=column(lambda x: int(x.schedule == "gpipe")),
             sequences=column(lambda x: x.sequences or setting.training.sequences),
-            policies=np.array(
-                [[POLICIES.index(x.policy(k)) for k in range(kinds)] for x in layouts], np.int64
-            ),
+            policies=np.array([[x.policy_code(k) for k in range(kinds)] for x in layouts], np.int64),
             offload=column(lambda x: OFFLOADS.index(x.offload)),
         )
 
@@ -130,6 +128,7 @@ class Rows:
 
     @property
     def offloads_activations(self) -> NDArray[np.bool_]:
+        """Whether a row keeps some saved activations on the host; its policies say which."""
         return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "activations" in o])
 
     @property

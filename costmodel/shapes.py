@@ -5,7 +5,7 @@ thousand rows has a few hundred such shapes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from meshwright.costmodel.operators import (
     saved_bytes,
     tp_ways,
 )
-from meshwright.costmodel.policies import repeated_by_policy, saved_by_policy
+from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.rows import Rows, distinct_values
 from meshwright.costmodel.setting import Setting
 
@@ -50,7 +50,7 @@ class KindShapes:
 
     Attributes:
         forward, backward: compute seconds of one layer and micro-batch, [U].
-        repeated, saved: seconds repeated and bytes saved under each policy, [policies, U].
+        policies: what policies are priced with.
         fused: bytes of every tensor a fused layer saves when nothing is repeated, [U].
         plain, routed: parameters on one device before ZeRO, [U].
         vectors: those of `plain` that lie in vectors (norms, biases), [U].
@@ -58,8 +58,7 @@ class KindShapes:
 
     forward: Array
     backward: Array
-    repeated: Array
-    saved: Array
+    policies: Costs
     fused: Array
     plain: Array
     routed: Array
@@ -131,13 +130,16 @@ class Shapes:
         own = self._plain(model.head)
         return own + np.where(self.rows.pp > 1, self.head_params, 0.0) if model.tied else own
 
-    def saved(self, kind: int) -> Array:
-        """Bytes that one layer saves per micro-batch under each row's policy."""
-        return self.kinds[kind].saved[self.rows.policies[:, kind], self.of_row]
-
-    def repeated(self, kind: int) -> Array:
-        """Seconds that one layer repeats under each row's policy."""
-        return self.kinds[kind].repeated[self.rows.policies[:, kind], self.of_row]
+    @cached_property
+    def chosen(self) -> tuple[Chosen, ...]:
+        """What each row's policy of every kind saves and repeats, [R] each; priced once per policy and shape."""
+        out = []
+        for k, kind in enumerate(self.kinds):
+            codes, of_code = distinct_values(self.rows.policies[:, k])
+            pairs, of_pair = distinct_values(of_code * len(self._sub) + self.of_row)
+            priced = kind.policies.priced(codes[pairs // len(self._sub)], pairs % len(self._sub))
+            out.append(Chosen(**{f.name: getattr(priced, f.name)[of_pair] for f in fields(priced)}))
+        return tuple(out)
 
     def _plain(self, weights: Sequence[Weight]) -> Array:
         return local_params(weights, None, self._sub)[0][self.of_row]
@@ -166,8 +168,7 @@ def _kind(setting: Setting, kind: LayerKind, shape: Shape, sub: Rows) -> KindSha
     return KindShapes(
         forward=np.sum(list(forward.values()), axis=0),
         backward=np.sum([BACKWARD[name] * seconds for name, seconds in forward.items()], axis=0),
-        repeated=repeated_by_policy(setting.framework, forward),
-        saved=saved_by_policy(setting.framework, kind, shape),
+        policies=Costs.of(setting.framework, kind, shape, forward),
         fused=np.sum(list(saved_bytes(kind, shape).values()), axis=0),
         plain=plain,
         routed=routed,

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, SCHEDULES
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, SCHEDULES
+from meshwright.costmodel.policies import named_column
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.tensors import OTHER, POLICIES
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 Bools = NDArray[np.bool_]
@@ -25,7 +27,7 @@ NUMBERS = (
 WORDS: dict[str, tuple[str, ...]] = {
     "cp_kind": CP_KINDS,
     "offload": OFFLOADS,
-    "recompute": POLICIES,
+    "recompute": (*POLICIES, OTHER),
     "schedule": SCHEDULES,
     "sp": ("false", "true"),
 }
@@ -71,7 +73,7 @@ class Constraint:
 
 def word_column(name: str, rows: Rows) -> Any:
     if name == "recompute":
-        return rows.policies
+        return named_column(rows.policies)
     if name == "schedule":
         return np.where(rows.vpp > 1, SCHEDULES.index("interleaved"), np.where(rows.gpipe > 0, 0, 1))
     return getattr(rows, name)

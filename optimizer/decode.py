@@ -1,8 +1,10 @@
 """From a solved candidate to a layout, priced again by the cost model."""
 
 from meshwright.costmodel.estimate import StepEstimate, estimate
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import words_of
 from meshwright.optimizer.plan import ModelDriftError
 from meshwright.optimizer.solve import Found
 
@@ -30,7 +32,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         name: int(getattr(row, name)[0])
         for name in ("dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
     }
-    policies = tuple(POLICIES[i] for i in row.policies[0])
+    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
     sequences = int(row.sequences[0])
     return Layout(
         **number,
@@ -39,7 +41,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         schedule="interleaved" if number["vpp"] > 1 else "gpipe" if row.gpipe[0] else "1f1b",
         sequences=None if sequences == setting.training.sequences else sequences,
         layers_per_stage=found.lengths,
-        policies=policies[:1] if len(set(policies)) == 1 else policies,
+        policies=words_of(row.policies[0].tolist(), present),
         offload=OFFLOADS[int(row.offload[0])],
         placement=found.placement,
     )

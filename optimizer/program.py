@@ -53,6 +53,7 @@ class CutResult:
         lengths: units of each stage; empty without a solution.
         value_s, bound_s: step seconds of the solution and the solver's bound, before slack.
         slack_s: seconds that rounding can hide.
+        free: no share was left out for want of memory, nor does a host bind: slower layers cannot do better.
     """
 
     status: str
@@ -60,6 +61,7 @@ class CutResult:
     value_s: float
     bound_s: float
     slack_s: float
+    free: bool = False
 
 
 def entries_of(table: StageTable, cuts: Cuts, slowest: float, capacity: int) -> Entries:

@@ -1,6 +1,6 @@
 """Refinements of the search: what each lists, and the bound of every child.
 
-    frame -> shape -> policy, memory of each layer kind -> together -> row -> cut -> split
+    frame -> shape -> offload, memory (and named policies) -> together -> row -> cut -> split
 
 A child's bound is never below its parent's: both hold for it. Every step takes (bounds, candidates, cutoff) and gives
 (bounds, children); a bound of inf says that nothing fits the device memory.
@@ -14,22 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.layer import least_seconds
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.once import Once, SomeStage, reduction_s
+from meshwright.costmodel.pipeline import step_s
 from meshwright.costmodel.placement import joint_splits, least_strides, placeable
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import distinct
 from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.costmodel.tensors import OPEN
 from meshwright.optimizer.bounds import SAFE, best_comm, hosts_may_hold, loosest, per_batch, row_bounds
 from meshwright.optimizer.cuts import Cuts, Units
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.menus import least_layer_s
 from meshwright.optimizer.settled import Placed, Settled
-from meshwright.optimizer.space import Space, with_experts, with_offload, with_policy, with_sharding
+from meshwright.optimizer.space import (
+    Space,
+    offloading,
+    with_experts,
+    with_offload,
+    with_policy,
+    with_sharding,
+)
 
 Array = NDArray[Any]
 Step = Callable[[Array, Any, float], tuple[Array, Any]]
 
+# Rows whose policies are looked at one by one while they are open.
+_FEW = 64
+BEATEN = "bound passes the best plans"
+TOO_LARGE = "no cut fits the device memory"
 TOGETHER = "the degrees fit the network together"
 HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
@@ -51,8 +66,12 @@ class Refiner:
     @property
     def steps(self) -> tuple[Step, ...]:
         """In order, from frames on."""
-        by_kind = [step for k in self.space.kinds_by_weight for step in (self.policy(k), self.memory)]
-        return (self.shapes, self.room, *by_kind, self.together, self.rows, self.cuts, self.splits)
+        memory: tuple[Step, ...] = (self.room, self.offload, self.memory)
+        if not self.space.menus.by_tensor:  # few policies: rather as rows of their own than open
+            memory += tuple(
+                step for k in self.space.kinds_by_weight for step in (self.policy(k), self.memory)
+            )
+        return (self.shapes, *memory, self.together, self.rows, self.cuts, self.splits)
 
     def shapes(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Frames that the network holds, with experts and the kind of context parallelism."""
@@ -71,30 +90,33 @@ class Refiner:
         """
         if np.isfinite(cutoff_s):
             return bounds, rows
-        capacity = self.setting.capacity_bytes
-
-        def reachable(cuts: Cuts, part: Array) -> Array:
-            return cuts.feasible(2.0 * cuts.total_s, capacity).astype(float)
-
         holds = np.zeros(len(rows), bool)
         for offload in self.space.offloads:
             left = np.flatnonzero(~holds)
-            some = rows[left].with_columns(offload=np.full(len(left), offload))
             if len(left):
-                table = StageTable.of(self.setting, some, best_comm(self.setting, some))
-                holds[left] = self._by_depth(loosest(table), reachable) > 0
+                holds[left] = self._holds(loosest(self._table(offloading(rows[left], offload))))
         return np.where(holds, bounds, np.inf), rows
 
+    def offload(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
+        """Which class of tensors is offloaded."""
+        return self._open(with_offload(self.space, rows))
+
     def policy(self, kind: int) -> Step:
-        """Refine by the recompute policy of one layer kind, and with the first one by what is offloaded."""
-        first = kind == self.space.kinds_by_weight[0]
+        """Refine by the recompute policy of one layer kind."""
 
         def refine(bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
-            return self._open(
-                with_policy(self.space, with_offload(self.space, rows) if first else rows, kind, self.funnel)
-            )
+            return self._open(with_policy(self.space, rows, kind, self.funnel))
 
         return refine
+
+    def _step_of_layer(self, rows: Rows, kind: int) -> Array:
+        """Step seconds, at least, of a second more on every layer of a kind, [R]."""
+        total = np.full(len(rows), float(self.setting.model.layers_by_kind[kind]))
+        return per_batch(self.setting, rows, step_s(rows, total / rows.pp, total, np.zeros(len(rows))))
+
+    def _table(self, rows: Rows) -> StageTable:
+        """Every collective at its fastest split."""
+        return StageTable.of(self.setting, rows, best_comm(self.setting, rows))
 
     def _open(self, rows: Rows) -> tuple[Array, Rows]:
         """Bounds of rows whose data sharding is open."""
@@ -105,8 +127,55 @@ class Refiner:
 
     def memory(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """The same with the device memory, at the least any data sharding needs."""
-        table = StageTable.of(self.setting, rows, best_comm(self.setting, rows))
-        return np.maximum(bounds, self._cut_bounds(loosest(table), cutoff_s, 0.02, coarse=True)), rows
+        table = self._table(rows)
+        return self._in_memory(bounds, table, cutoff_s, 0.02, loosest(table)), rows
+
+    def _in_memory(
+        self,
+        bounds: Array,
+        table: StageTable,
+        cutoff_s: float,
+        tolerance: float,
+        costs: StageCosts | None = None,
+        some_stages: Callable[[], SomeStage] | None = None,
+    ) -> Array:
+        """Bounds over all cuts that fit the memory, and over what policies that are still open may be.
+
+        `costs` are the table's with the state that counts; `some_stages` are stages that every cut has.
+        """
+        bounds, costs = bounds.copy(), table.costs if costs is None else costs
+        near = np.flatnonzero(bounds < cutoff_s)
+        if not len(near):
+            return bounds
+        stages = None if some_stages is None else some_stages()
+
+        def tighten(near: Array, layer_s: Array | None = None) -> Array:
+            part = costs[near] if layer_s is None else replace(costs[near], layer_s=layer_s)
+            found = self._cut_bounds(
+                part, cutoff_s, tolerance, stages is None, None if stages is None else stages[near]
+            )
+            bounds[near] = np.maximum(bounds[near], found)
+            return near[bounds[near] < cutoff_s]
+
+        near = tighten(near)
+        if self.space.menus.by_tensor and (table.rows.policies & OPEN).any():
+            # Policy by policy only where few rows are left, and before their network multiplies them.
+            for coarse in (True, False) if stages is None else (True,):
+                if len(near) and (coarse or len(near) <= _FEW):
+                    least = least_layer_s(self.space.menus, table, costs, near, self._holds, coarse)
+                    fit = np.isfinite(least).all(axis=1)
+                    bounds[near[~fit]] = np.inf
+                    near = tighten(near[fit], least[fit])
+        return bounds
+
+    def _holds(self, costs: StageCosts) -> Array:
+        """Whether some cut of each row fits the memory, however slow, [R]."""
+        capacity = self.setting.capacity_bytes
+
+        def reachable(cuts: Cuts, part: Array) -> Array:
+            return cuts.feasible(2.0 * cuts.total_s, capacity).astype(float)
+
+        return self._by_depth(costs, reachable) > 0
 
     def together(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Bounds with all degrees on the network at once, data parallelism as one degree: its best split."""
@@ -134,17 +203,14 @@ class Refiner:
         bounds, settled = bounds[fits], settled[fits]
         if not len(settled):
             return bounds, settled
-        table = StageTable.of(self.setting, settled.rows, best_comm(self.setting, settled.rows))
+        table = self._table(settled.rows)
         once_s = table.once_mean_s(self._reduction_s(table.once))
+        self.funnel.remove(TOGETHER, int(np.isinf(once_s).sum()))
+        more = per_batch(self.setting, settled.rows, once_s - table.costs.once_s)
+        costs = replace(table.costs, once_s=once_s)
+        bounds = self._in_memory(bounds + SAFE * more, table, cutoff_s, 1e-3, costs)
         placed = np.isfinite(once_s)
-        self.funnel.remove(TOGETHER, int((~placed).sum()))
-        costs, settled = replace(table.costs, once_s=once_s)[placed], settled[placed]
-        more = once_s[placed] - table.costs.once_s[placed]
-        bounds = bounds[placed] + SAFE * per_batch(self.setting, settled.rows, more)
-        near = bounds < cutoff_s
-        cut = self._cut_bounds(costs[near], cutoff_s, 1e-3, coarse=True)
-        bounds[near] = np.maximum(bounds[near], cut)
-        return bounds, settled
+        return bounds[placed], settled[placed]
 
     def _reduction_s(self, once: Once) -> Array:
         """Seconds of a mean stage's gradient reduction at its best split with all degrees on the network, [R]."""
@@ -183,13 +249,51 @@ class Refiner:
 
     def placed_bounds(self, placed: Placed, cutoff_s: float) -> Array:
         """Bounds of placed rows: memory aside first, since most pass the cutoff by what their network costs."""
-        table = StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
+        table = self._placed_table(placed)
         bounds = row_bounds(table)
-        near = np.flatnonzero(bounds < cutoff_s)
-        if len(near):
-            exact = self._cut_bounds(table.costs[near], cutoff_s, 1e-6, some=table.some_stages()[near])
-            bounds[near] = np.maximum(bounds[near], exact)
-        return bounds
+        return (
+            self._in_memory(bounds, table, cutoff_s, 1e-6, some_stages=table.some_stages)
+            if len(placed)
+            else bounds
+        )
+
+    def policies(self, bounds: Array, placed: Placed, cutoff_s: Array) -> tuple[Array, Placed]:
+        """Placed rows with every recompute policy of every layer kind that may stay below each one's cutoff."""
+        for kind in self.space.kinds_by_weight if len(placed) else ():
+            if not (placed.rows.policies[:, kind] & OPEN).any():
+                continue
+            table, menu = self._placed_table(placed), self.space.menus.of(placed.rows, kind)
+            every = np.arange(len(placed))
+            least = least_layer_s(self.space.menus, table, table.costs, every, self._holds, coarse=False)
+            each = least_seconds(self.setting, table.layers[kind], menu.of_rows())
+            with np.errstate(invalid="ignore"):
+                spare = (cutoff_s - row_bounds(table, layer_s=least)) / self._step_of_layer(placed.rows, kind)
+                more = each * SAFE - least[:, [kind]]
+            wanted = (each >= least[:, [kind]] * SAFE) & (more <= spare[:, None])
+            wanted &= np.all(np.isfinite(least), axis=1, keepdims=True)
+            of_row, rows = menu.chosen_rows(placed.rows, kind, wanted)
+            listed = int(menu.exist[menu.of_row].sum())
+            self.funnel.enter("choices", listed)
+            fits = hosts_may_hold(self.setting, rows)
+            self.funnel.remove(HOSTS, int((~fits).sum()))
+            self.funnel.remove(BEATEN, listed - len(rows))
+            placed, cutoff_s = replace(placed[of_row[fits]], rows=rows[fits]), cutoff_s[of_row[fits]]
+            found = self.placed_bounds(placed, float(cutoff_s.max(initial=0.0)))
+            bounds = np.maximum(bounds[of_row[fits]], found)
+            near = bounds < cutoff_s
+            self.funnel.remove(TOO_LARGE, int(np.isinf(bounds).sum()))
+            self.funnel.remove(BEATEN, int((~near & np.isfinite(bounds)).sum()))
+            bounds, placed, cutoff_s = bounds[near], placed[near], cutoff_s[near]
+            if not len(placed):
+                break
+        return bounds, placed
+
+    def layer_s(self, placed: Placed) -> Array:
+        """Seconds of one layer of each kind of placed rows, [R, K]."""
+        return self._placed_table(placed).layer_s if len(placed) else np.zeros((0, 0))
+
+    def _placed_table(self, placed: Placed) -> StageTable:
+        return StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
 
     def _cut_bounds(
         self,

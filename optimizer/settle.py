@@ -1,6 +1,6 @@
 """Settle one placed plan: the layers of its stages, proven by the program of `optimizer.program`."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_c
 from meshwright.optimizer.settled import Placed
 
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
+_ENDLESS = 2**62  # bytes that every share fits
 _ROOM = (1.001, 1.02, 1.5, float("inf"))
 
 
@@ -72,11 +73,12 @@ class Settler:
     _hold: dict[tuple[Any, ...], bool] = field(default_factory=dict)
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
 
-    def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
-        """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
+    def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float, float]:
+        """(status, plan, bound, free bound) of one placed plan, in seconds of the nominal batch.
 
         `bound_s` is a bound on it, above `cutoff_s` it is of no use. The bound that comes back matters where the
-        status is UNKNOWN or FEASIBLE, that is, where the work limit came first.
+        status is UNKNOWN or FEASIBLE, that is, where the work limit came first. The free bound holds for every plan
+        that differs in policies alone and whose layers take as long or longer, whatever memory they need; 0 if unknown.
         """
         setting, row = self.setting, plan.rows
         units = Units.of(setting, int(row.vpp[0]))
@@ -85,12 +87,14 @@ class Settler:
         scale = float(per_batch(setting, row, np.ones(1))[0])
         result = self._best_cut(table, cuts, self.hosts(plan), cutoff_s / scale, bound_s / scale)
         bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
+        least = cutoff_s if result.status == "INFEASIBLE" else bound - result.slack_s * scale
+        free = least if result.free and result.status in ("OPTIMAL", "INFEASIBLE") else 0.0
         if not result.lengths:
-            return result.status, None, bound
+            return result.status, None, bound, free
         size = setting.model.layers // len(units)
         lengths = tuple(n * size for n in result.lengths)
         found = Found(row, plan.placement, lengths, result.value_s * scale, bound, result.slack_s * scale)
-        return result.status, found, bound
+        return result.status, found, bound, free
 
     def hosts_hold(self, plan: Placed) -> bool:
         """Whether some cut keeps what is offloaded within the hosts' memory, however slow."""
@@ -132,7 +136,11 @@ class Settler:
             result = self._solve(cuts, entries, trial, floor, hosts)
             if result.status != "INFEASIBLE" or trial == cutoff_s:
                 break
-        return result
+        if hosts:
+            return result
+        return replace(
+            result, free=len(entries_of(table, cuts, slowest * (1 + 1e-6), _ENDLESS)) == len(entries)
+        )
 
     def _ceiling(self, table: StageTable, cuts: Cuts) -> float:
         """Seconds that no cut takes: every micro-batch through everything."""

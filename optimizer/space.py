@@ -1,15 +1,15 @@
-"""The space of layouts, in five refinements, each listed only where the one before survives its bound.
+"""The space of layouts, in refinements, each listed only where the one before survives its bound.
 
     frame   dp, cp, tp, pp, vpp, micro-batch, sequences
     shape   + ep, etp, cp_kind
-    choice  + offload, and recompute policy of each layer kind, the kind with most layers first
+    class   + offload, and the recompute policies where they have names alone (else they stay open: `optimizer.menus`)
     row     + dp split into dp_replicate and dp_shard, ZeRO level
-    plan    + placement; the solver adds the layers of each stage
+    plan    + placement, then policies that were open; the solver adds the layers of each stage
 
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
 sp goes with tp unless asked otherwise (no layer is slower or larger with it); GPipe only if asked for (1F1B takes the
 same time and holds fewer micro-batches); interleaved chunks of a stage are equal; expert ranks are the
-innermost of a stage; policies are the same on all stages.
+innermost of a stage; policies are the same on all stages, and those by tensor are ones that no other beats.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,13 +20,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS
 from meshwright.costmodel.legal import RULES, Rule, offload_refusal
-from meshwright.costmodel.policies import OPEN
+from meshwright.costmodel.policies import open_code
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import CODES, OTHER
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.menus import Menus
 from meshwright.optimizer.queue import concatenate
 
 Ints = NDArray[np.int64]
@@ -74,9 +76,17 @@ class Space:
 
     @property
     def policies(self) -> Ints:
-        """Allowed recompute policies."""
-        wishes = [c for c in self.constraints if c.name == "recompute"]
-        return np.array([i for i, p in enumerate(POLICIES) if all(c.allowed(p) for c in wishes)], np.int64)
+        """Codes of the allowed recompute policies that have a name."""
+        return np.array([code for name, code in CODES.items() if self.allows_policy(name)], np.int64)
+
+    @property
+    def any_policy(self) -> bool:
+        """Whether the user leaves any recompute policy, with a name or without."""
+        return bool(len(self.policies)) or self.allows_policy(OTHER)
+
+    def allows_policy(self, name: str) -> bool:
+        """Whether the user allows a named recompute policy, or those without a name."""
+        return all(c.allowed(name) for c in self.constraints if c.name == "recompute")
 
     @property
     def kinds_by_weight(self) -> tuple[int, ...]:
@@ -95,6 +105,11 @@ class Space:
         asked = training.sequences
         order = np.lexsort((near, abs(near - asked), -_divisor_counts(near), near != asked))
         return tuple(near[order].tolist())
+
+    @cached_property
+    def menus(self) -> Menus:
+        """Policies that may be chosen, by layer kind and shape."""
+        return Menus(self.setting, self.allows_policy)
 
     def asks(self, name: str) -> bool:
         return any(c.name == name for c in self.constraints)
@@ -151,7 +166,7 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
 def _variants(space: Space, rows: Rows) -> Rows:
     """GPipe and sp=false where the user speaks of them; the right number of policy columns."""
     kinds = len(space.setting.model.kinds)
-    rows = rows.with_columns(policies=np.full((len(rows), kinds), OPEN))
+    rows = rows.with_columns(policies=np.full((len(rows), kinds), open_code(False)))
     if space.asks("schedule"):
         plain = rows[(rows.vpp == 1) & (rows.pp > 1)]
         rows = concatenate([rows, plain.with_columns(gpipe=np.ones(len(plain), np.int64))])
@@ -220,21 +235,21 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> tuple[Ints, Rows]
 
 def with_offload(space: Space, rows: Rows) -> Rows:
     """Rows crossed with every allowed offload class."""
-    return (
-        _cross(rows, "offload", space.offloads, lambda r, v: np.ones(len(r), bool))
-        if space.offloads
-        else rows[:0]
-    )
+    return concatenate([offloading(rows, c) for c in space.offloads]) if space.offloads else rows[:0]
+
+
+def offloading(rows: Rows, offload: int) -> Rows:
+    """Rows whose policies are open, with one offload class."""
+    open_ = np.full_like(rows.policies, open_code("activations" in OFFLOADS[offload]))
+    return rows.with_columns(offload=np.full(len(rows), offload), policies=open_)
 
 
 def with_policy(space: Space, rows: Rows, kind: int, funnel: Funnel) -> Rows:
-    """Rows crossed with every allowed recompute policy of one layer kind."""
-    row, policy = (x.ravel() for x in np.meshgrid(np.arange(len(rows)), space.policies, indexing="ij"))
-    funnel.enter("choices", len(row))
-    out = rows[row]
-    chosen = out.policies.copy()
-    chosen[:, kind] = policy
-    return out.with_columns(policies=chosen)
+    """Rows crossed with every policy of one layer kind."""
+    menu = space.menus.of(rows, kind)
+    _, out = menu.chosen_rows(rows, kind, np.ones((len(rows), 1), bool))
+    funnel.enter("choices", len(out))
+    return out
 
 
 def _sharding(dp: int) -> Iterable[tuple[int, int]]:

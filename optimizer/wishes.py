@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.legal import listed, tp_choices
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import POLICIES
 from meshwright.hardware.errors import LayoutError
 from meshwright.optimizer.constraints import NUMBERS, WORDS, Constraint
 
@@ -50,7 +51,7 @@ def refuse_impossible(setting: Setting, wishes: Sequence[Constraint]) -> None:
     for name in dict.fromkeys(w.name for w in wishes):
         mine = [w for w in wishes if w.name == name]
         if name in WORDS:
-            _check_words(name, mine)
+            _check_words(setting, name, mine)
             continue
         found = _POSSIBLE[name](setting)
         if found.values is None:
@@ -70,11 +71,13 @@ def values_of(setting: Setting, name: str) -> list[int]:
     return [] if found is None else [int(v) for v in found]
 
 
-def _check_words(name: str, wishes: list[Constraint]) -> None:
-    words = WORDS[name]
+def _check_words(setting: Setting, name: str, wishes: list[Constraint]) -> None:
+    words, why = WORDS[name], ""
+    if name == "recompute" and not setting.framework.chooses:
+        words, why = POLICIES, f" ({setting.framework.name} takes no policy by tensor)"
     if culprits := _emptying(wishes, lambda group: not any(all(w.allowed(x) for w in group) for x in words)):
         raise LayoutError(
-            f"{_quoted(culprits)} no value of {name}: it is {listed(words)}; {_way_out(culprits)}"
+            f"{_quoted(culprits)} no value of {name}: it is {listed(words)}{why}; {_way_out(culprits)}"
         )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.costmodel.framework import Framework
-from meshwright.costmodel.layout import POLICIES
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.operators import (
     BF16,
@@ -21,6 +20,7 @@ from meshwright.costmodel.operators import (
     token_flops,
 )
 from meshwright.costmodel.policies import Policy, kept_bytes, policies_of, saved_tensors
+from meshwright.costmodel.tensors import POLICIES
 
 _ALL = frozenset(OPERATORS) | {"input", "unfused"}
 # The outputs of the big products; that of the last one is the next layer's input.

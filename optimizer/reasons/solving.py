@@ -50,7 +50,7 @@ def solve(
     What the refinements of `options` do not settle is left open.
     """
     space = case.space
-    if not space.offloads or not len(space.policies):
+    if not space.offloads or not space.any_policy:
         return Outcome(None, True)
     search = Search(space, replace(options, runner_ups=0), within_s=within_s, watch=_any if first else None)
     whole = search.run()

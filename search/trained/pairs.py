@@ -1,7 +1,7 @@
 """How many legal layouts each shape has, without listing them shape by shape.
 
-A legal layout is a row of the layout space: degrees, their kinds, micro-batch, chunks, ZeRO level, recompute and
-offload that obey every rule of `costmodel.legal`, every constraint, and whose degrees the network holds. Frames are
+A legal layout is a row of the layout space: degrees, their kinds, micro-batch, chunks, ZeRO level, named recompute
+policy (choices by tensor are not counted) and offload that obey every rule of `costmodel.legal`, every constraint, and whose degrees the network holds. Frames are
 listed once for each number of layers on a model that any tp cuts; which of them a shape allows, and what experts
 and sharding make of them, is asked of the space itself on the few distinct degrees of all numbers together.
 """

@@ -306,7 +306,7 @@ CASES = [
     (
         MORE,
         "--constraint recompute==some",
-        "unknown value of recompute 'some'; did you mean none? Known: attention, elementwise, full, mlp, none",
+        "unknown value of recompute 'some'; did you mean none? Known: attention, elementwise, full, mlp, none, tensors",
     ),
     (MORE, "--constraint tpp<=8", "unknown constraint name 'tpp'; did you mean tp or ..."),
     (MORE, "--constraint offload==disk", "unknown value of offload 'disk'; known: activations, none, ..."),

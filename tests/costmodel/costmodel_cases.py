@@ -5,12 +5,13 @@ from functools import cache
 from typing import Any
 
 from meshwright.costmodel.comm import GROUPS, BestComm
-from meshwright.costmodel.layout import CP_KINDS, DIMENSIONS, OFFLOADS, POLICIES, Layout, with_stages
+from meshwright.costmodel.layout import CP_KINDS, DIMENSIONS, OFFLOADS, Layout, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
 from meshwright.costmodel.placement import enumerate_placements
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting, setting
+from meshwright.costmodel.tensors import POLICIES
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import MeshwrightError

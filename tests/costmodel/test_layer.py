@@ -9,12 +9,13 @@ from costmodel_cases import best_rows, legal_layouts, make_setting
 
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layer import Seconds
-from meshwright.costmodel.layout import POLICIES, Layout
+from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.operators import BACKWARD, Shape, attention_span, forward_s, head_s, model_flops
 from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.tensors import POLICIES
 
 WORLDS = [
     ("llama-3-8b", "v5p:4x4x4"),

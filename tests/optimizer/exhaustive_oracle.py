@@ -3,7 +3,8 @@
 Knows nothing of the optimizer. Loops over degrees are plain and nested, placements are listed here again, hosts
 are found by walking the devices one by one. Only the price of a complete plan comes from the cost model.
 Limits are those of the stated space: micro-batches equal, sp wherever tp (unless asked), GPipe only if asked,
-a cp kind only where cp > 1 (with cp = 1 all kinds are one), policies alike on all stages.
+a cp kind only where cp > 1 (with cp = 1 all kinds are one), policies alike on all stages, and of policies without a
+name those that no other beats.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +15,11 @@ from itertools import permutations, product
 import numpy as np
 from independent_rules import Candidate, broken, legal, shortest_period
 from numpy.typing import NDArray
+from tensor_oracle import Listed
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.estimate import stage_counts, step_seconds
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout, Placement
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout, Placement
 from meshwright.costmodel.placement import groups_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -118,23 +120,28 @@ def priced_offloads(setting: Setting) -> tuple[str, ...]:
     return OFFLOADS if cluster.cpu_update_params_per_s is not None else ("none", "activations")
 
 
-def all_rows(setting: Setting, wishes: Wishes) -> Rows:
-    """Candidates with every policy of each kind and every offload class."""
+def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
+    """Candidates with every policy of each kind and every offload class; named policies only if not `by_tensor`."""
     found = list(candidates(setting, wishes))
-    policies = [i for i, p in enumerate(POLICIES) if wishes.policy(p)]
-    per_kind = list(product(policies, repeat=len(setting.model.kinds)))
-    offloads = [OFFLOADS.index(o) for o in priced_offloads(setting) if wishes.offload(o)]
-    choices = list(product(per_kind, offloads))
     names = Candidate._fields
     coded = [(*x[:4], CP_KINDS.index(x.cp_kind), *x[5:]) for x in found]
     base = np.array(coded, np.int64).reshape(len(found), len(names))
-    columns = {n: np.repeat(base[:, i], len(choices)) for i, n in enumerate(names)}
     kinds = len(setting.model.kinds)
-    policy = np.array([p for p, _ in choices], np.int64).reshape(len(choices), kinds)
-    return Rows(
-        **columns,
-        policies=np.tile(policy, (len(found), 1)),
-        offload=np.tile(np.array([o for _, o in choices], np.int64), len(found)),
+    none = np.zeros((len(found), kinds), np.int64)
+    columns = {n: base[:, i] for i, n in enumerate(names)}
+    rows = Rows(**columns, policies=none, offload=np.zeros(len(found), np.int64))
+    offloads = [o for o in priced_offloads(setting) if wishes.offload(o)]
+    listed = Listed(setting, wishes.policy, by_tensor)
+    of, policies, chosen = [], [], []
+    for i in range(len(found)):
+        for offload in offloads:
+            host = "activations" in offload
+            each = list(product(*(listed.of(rows[i : i + 1], k, host).tolist() for k in range(kinds))))
+            of += [i] * len(each)
+            policies += each
+            chosen += [OFFLOADS.index(offload)] * len(each)
+    return rows[np.array(of, np.int64)].with_columns(
+        policies=np.array(policies, np.int64).reshape(len(of), kinds), offload=np.array(chosen, np.int64)
     )
 
 

@@ -15,6 +15,7 @@ from independent_rules import Candidate
 from tiny_models import draw_model
 
 from meshwright.costmodel.setting import Setting, setting
+from meshwright.costmodel.tensors import OTHER, TENSORS, named
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster, parse_cluster
 from meshwright.hardware.network import SwitchTier, TorusAxis
@@ -28,7 +29,7 @@ LARGE_CLUSTERS = ("v5e:4x4", "h100:4x4", "h100:2x6", "v5p:2x2x4", "h100:8x2")
 MODES = (
     ("default", "calibrated"), ("default", "none"), ("default", "full"), ("ideal", "full"), ("ideal", "none"),
 )  # fmt: skip
-VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")  # and the policies
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ ANY_WISHES = (
     Wish("recompute != none", policy=lambda p: p != "none"),
     Wish("offload == none", offload=lambda o: o == "none"),
     Wish("offload in {none,activations}", offload=lambda o: o in ("none", "activations")),
+)
+NAME_WISHES = (
+    Wish("recompute != tensors", policy=lambda p: p != "tensors"),
+    Wish("recompute in {none,tensors}", policy=lambda p: p in ("none", "tensors")),
+    Wish("recompute == tensors", policy=lambda p: p == "tensors"),
 )
 PIPELINE_WISHES = (
     Wish("pp>=2", lambda x: x.pp >= 2),
@@ -196,7 +202,7 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
     for i in np.argsort(best, kind="stable"):
         if not np.isfinite(best[i]) or len(seen) >= 8:
             break
-        key = (*(int(getattr(rows, n)[i]) for n in VISIBLE), *rows.policies[i].tolist())
+        key = tuple(int(getattr(rows, n)[i]) for n in VISIBLE)
         seen.setdefault(key, float(best[i]))
     return tuple(seen.values())
 
@@ -226,13 +232,18 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         efficiency=efficiency, overlap=overlap, streams=random.choice(("shared", "independent")),
         framework=random.choice(("jax", "jax", "megatron")),
     )  # fmt: skip
-    asked = replace(asked, framework=replace(asked.framework, reserve_bytes=0, reserve_share=0.0))
+    tensors = Random(f"tensors {seed}")  # apart, so that the other draws are what they were without it
+    chooses, offloads = _by_name(tensors) if asked.framework.chooses else ([], [])
+    habits = replace(asked.framework, chooses=frozenset(chooses), offloads=frozenset(offloads))
+    asked = replace(asked, framework=replace(habits, reserve_bytes=0, reserve_share=0.0))
     wanted = {
         "none": [], "pipeline": [random.choice(PIPELINE_WISHES)],
         "chunks": [random.choice(CHUNK_WISHES)], "host": [random.choice(HOST_WISHES)],
     }[topic]  # fmt: skip
     further = 2 if large else int(two_kinds or random.random() < 0.35)
     wanted += random.sample(ANY_WISHES, further)
+    if chooses and tensors.random() < 0.15:
+        wanted.append(tensors.choice(NAME_WISHES))
     text = ", ".join(w.text for w in wanted)
     wishes = Wishes(
         candidate=lambda x: all(w.candidate(x) for w in wanted),
@@ -242,6 +253,14 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         asks_sp="sp in" in text,
     )
     return asked, text, wishes
+
+
+def _by_name(random: Random) -> tuple[list[str], list[str]]:
+    """Tensors that the framework saves or repeats by name, and those that it offloads by name: few, for brute force."""
+    chooses = random.sample(TENSORS[1:], random.choice((0, 1, 2, 3)))
+    # The intermediate results are most of what is saved.
+    chooses = [*chooses, *(["unfused"] if random.random() < 0.5 and "unfused" not in chooses else [])]
+    return chooses, random.sample(TENSORS[:-1], random.choice((0, 1, 2))) if chooses else []
 
 
 def _cluster(random: Random, large: bool, host: bool) -> Cluster:
@@ -298,6 +317,11 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         / count,
         "recompute in the optimum": sum(
             i.answer is not None and bool(i.answer.row.policies.any()) for i in instances
+        )
+        / count,
+        "recompute by tensor in the optimum": sum(
+            i.answer is not None and any(named(int(p)) == OTHER for p in i.answer.row.policies[0])
+            for i in instances
         )
         / count,
         "idle devices in the optimum": sum(

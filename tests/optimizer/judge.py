@@ -6,7 +6,10 @@ from independent_rules import Candidate, broken, shortest_period
 from instances import Instance
 
 from meshwright.costmodel.estimate import estimate
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.policies import tensor_bits
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import named, words_of
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.solve import Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
@@ -46,7 +49,7 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     """What is wrong with one plan by itself: rules, wishes, stages, placement, memory, price."""
     setting, x = asked.setting, candidate_of(found)
     levels, out = setting.cluster.levels, [f"breaks {name!r}" for name in broken(setting, x)]
-    policies = [POLICIES[p] for p in found.row.policies[0]]
+    policies = [named(int(p)) for p in found.row.policies[0]]
     offload = OFFLOADS[int(found.row.offload[0])]
     if not (
         asked.wishes.candidate(x)
@@ -63,7 +66,7 @@ def flaws(asked: Instance, found: Found) -> list[str]:
         out.append(f"placement {found.placement}")
     if out:
         return out
-    priced = estimate(setting, layout_of(found))
+    priced = estimate(setting, layout_of(setting, found))
     value = priced.step_s * setting.training.sequences / x.sequences
     if abs(value - found.value_s) > found.slack_s + FLOATS * value:
         out.append(f"estimate says {value:.9g} s, the search {found.value_s:.9g} s")
@@ -80,6 +83,11 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     return out
 
 
+def words(setting: Setting, codes: list[int]) -> tuple[str, ...]:
+    """Policies of a row as a layout writes them."""
+    return words_of(codes, [tensor_bits(setting.framework, kind) for kind in setting.model.kinds])
+
+
 def candidate_of(found: Found) -> Candidate:
     row = found.row
     values = {name: int(getattr(row, name)[0]) for name in Candidate._fields}
@@ -91,15 +99,15 @@ def candidate_of(found: Found) -> Candidate:
     return Candidate(**values)
 
 
-def layout_of(found: Found) -> Layout:
+def layout_of(setting: Setting, found: Found) -> Layout:
     """The plan as a layout; written again here so that `decode` is not its own judge."""
     x, row = candidate_of(found), found.row
-    words = {name: value for name, value in x._asdict().items() if name != "gpipe"}
+    degrees = {name: value for name, value in x._asdict().items() if name != "gpipe"}
     return Layout(
-        **words,
+        **degrees,
         schedule="interleaved" if x.vpp > 1 else "gpipe" if x.gpipe else "1f1b",
         layers_per_stage=found.lengths,
-        policies=tuple(POLICIES[p] for p in row.policies[0]),
+        policies=words(setting, row.policies[0].tolist()),
         offload=OFFLOADS[int(row.offload[0])],
         placement=found.placement,
     )

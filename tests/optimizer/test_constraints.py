@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from exhaustive_oracle import Wishes, candidates
 from independent_rules import Candidate
-from instances import ANY_WISHES, CHUNK_WISHES, HOST_WISHES, PIPELINE_WISHES, Wish, instance
+from instances import ANY_WISHES, CHUNK_WISHES, HOST_WISHES, NAME_WISHES, PIPELINE_WISHES, Wish, instance
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.tensors import CODES, away
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import LayoutError, UnknownNameError
 from meshwright.optimizer.constraints import NUMBERS, WORDS, parse_constraints
@@ -182,7 +183,7 @@ def test_every_name_can_be_said() -> None:
 
 @pytest.mark.parametrize("seed", range(0, 32, 4))
 @pytest.mark.parametrize(
-    "wish", (*ANY_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text
+    "wish", (*ANY_WISHES, *NAME_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text
 )
 def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     """The wishes of the random instances mean the same to the planner and to the oracle."""
@@ -196,7 +197,10 @@ def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     for policy, offload in (("none", "none"), ("full", "activations"), ("mlp", "none")):
         rows = Rows(
             **columns,
-            policies=np.full((len(found), len(setting.model.kinds)), POLICIES.index(policy)),
+            policies=np.full(
+                (len(found), len(setting.model.kinds)),
+                away(CODES[policy]) if offload == "activations" else CODES[policy],
+            ),
             offload=np.full(len(found), OFFLOADS.index(offload)),
         )
         theirs = np.all([c.holds(rows) for c in parse_constraints(wish.text)], axis=0)

@@ -10,10 +10,11 @@ import pytest
 from exhaustive_oracle import DEGREES, Wishes, all_rows, cuts_of, hosts_of, placements_of, price_everything
 from independent_rules import PREDICATES, Candidate, well_formed
 from instances import build, instance
+from judge import words
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.estimate import estimate
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, POLICIES, Layout
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.placement import enumerate_placements, groups_of
 from meshwright.costmodel.rows import Rows
@@ -145,7 +146,7 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
             cp_kind=CP_KINDS[kind],
             schedule="interleaved" if number["vpp"] > 1 else "gpipe" if gpipe else "1f1b",
             layers_per_stage=batch.cuts[c],
-            policies=tuple(POLICIES[p] for p in row.policies[0]),
+            policies=words(setting, row.policies[0].tolist()),
             offload=OFFLOADS[int(row.offload[0])],
             placement=batch.placements[batch.placement_of[n]],
         )

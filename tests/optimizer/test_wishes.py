@@ -15,6 +15,7 @@ from meshwright.optimizer.wishes import refuse_impossible
 
 LLAMA = mw.resolve("llama-3-8b", "h100:8x8", Training(2**20, 8192))
 MIXTRAL = mw.resolve("mixtral-8x7b", "v5p:4x4x4", Training(2**20, 4096))
+MEGATRON = mw.resolve("llama-3-8b", "h100:8x8", Training(2**20, 8192), framework="megatron")
 MOVED = mw.resolve("llama-3-8b", "h100:8x8", Training(2**20, 8192, batch_tolerance=0.05))
 TP = "1, 2, 4, 8, 16 or 32 (tp cuts 32 heads evenly, and h100:8x8 has 64 devices)"
 BATCH = "1, 2, 4, 8, 16, 32, 64 or 128 (it divides the batch of 128 sequences)"
@@ -43,7 +44,8 @@ BATCH = "1, 2, 4, 8, 16, 32, 64 or 128 (it divides the batch of 128 sequences)"
         (LLAMA, "etp==5", "constraint 'etp==5' leaves no value of etp: here it is 1 (llama-3-8b has no experts); drop or widen it"),
         (MIXTRAL, "ep==3", "constraint 'ep==3' leaves no value of ep: here it is 1, 2, 4 or 8 (it divides the 8 experts); drop or widen it"),
         (LLAMA, "zero>=2,zero<2", "constraints 'zero>=2' and 'zero<2' leave no value of zero: here it is 0 to 3 (0 none, 1 optimizer, 2 and gradients, 3 and weights); drop or widen one"),
-        (LLAMA, "recompute==full,recompute==none", "constraints 'recompute==full' and 'recompute==none' leave no value of recompute: it is none, elementwise, attention, mlp or full; drop or widen one"),
+        (LLAMA, "recompute==full,recompute==none", "constraints 'recompute==full' and 'recompute==none' leave no value of recompute: it is none, elementwise, attention, mlp, full or tensors; drop or widen one"),
+        (MEGATRON, "recompute==tensors", "constraint 'recompute==tensors' leaves no value of recompute: it is none, elementwise, attention, mlp or full (megatron takes no policy by tensor); drop or widen it"),
         (LLAMA, "tp==8,pp==16", "constraints 'tp==8' and 'pp==16' leave no layout: they need at least 128 devices, h100:8x8 has 64; lower a degree"),
         (LLAMA, "devices<=8,tp>=16", "constraints 'devices<=8' and 'tp>=16' leave no layout: they need at least 16 devices, and allow 8; lower a degree"),
         (LLAMA, "dp==64,micro_batch==4", "constraints 'dp==64' and 'micro_batch==4' leave no layout: they need at least 256 sequences a step (dp * micro_batch * micro_batches), the batch has 128; lower one"),

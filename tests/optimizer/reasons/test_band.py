@@ -26,7 +26,7 @@ def every_kind(space: PricedSpace, most_s: float) -> list[float]:
     found: dict[tuple[int, ...], float] = {}
     for i, seconds in enumerate(best.tolist()):
         if seconds <= most_s:
-            key = (*(int(getattr(rows, n)[i]) for n in VISIBLE), *rows.policies[i].tolist())
+            key = tuple(int(getattr(rows, n)[i]) for n in VISIBLE)
             found[key] = min(seconds, found.get(key, seconds))
     return sorted(found.values())
 

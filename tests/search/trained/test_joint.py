@@ -23,6 +23,7 @@ from meshwright.search.law import Law, load_law
 from meshwright.search.trained.floors import replace_model
 from meshwright.search.trained.train import Trained, train
 
+pytestmark = pytest.mark.usefixtures("few_tensors")
 CASES = range(50)
 CLUSTERS = ("h100:2x1", "h100:4x1", "h100:2x2", "v5e:2x2", "v5p:2x2x1", "h100:8x1")
 LAWS = ("besiroglu", "gemstones-wdpt", "abnar")
