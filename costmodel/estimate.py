@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import Comm, PlacedComm
+from meshwright.costmodel.lanes import Lanes, lane_counts
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
 from meshwright.costmodel.operators import model_flops
@@ -161,13 +162,13 @@ def _best_placement(setting: Setting, layout: Layout) -> Placement:
     levels = setting.cluster.levels
     factors = joint_splits(tuple(getattr(layout, d) for d in DIMENSIONS), tuple(x.size for x in levels))
     counts, stages = stage_counts(setting, [layout])
-    row = Rows.of([layout], setting)
+    row, lanes = Rows.of([layout], setting), Lanes.of(setting.model, [layout]).kinds
 
     def seconds(of: Array, strides: Array) -> Array:
         """Step seconds by placement; inf where the expert ranks do not fit it."""
         rows = row[np.zeros(len(of), np.int64)]
         groups = groups_of_arrays(of, strides, rows.ep, rows.etp)
-        table = StageTable.of(setting, rows, PlacedComm(setting.network, groups))
+        table = StageTable.of(setting, rows, PlacedComm(setting.network, groups), lanes)
         priced = step_seconds(table, stages, np.broadcast_to(counts, (len(rows), *counts.shape[1:])))
         return np.where(groups.ep.size == rows.ep, priced, np.inf)
 
@@ -187,30 +188,17 @@ def _best_placement(setting: Setting, layout: Layout) -> Placement:
 
 
 def table_of(setting: Setting, layouts: list[Layout]) -> StageTable:
-    """Stage coefficients of complete layouts."""
+    """Stage coefficients of complete layouts, a lane per policy of a layer kind."""
     rows = Rows.of(layouts, setting)
     groups = groups_of([x.placement for x in layouts], rows.ep, rows.etp)
     comm: Comm = PlacedComm(setting.network, groups)
-    return StageTable.of(setting, rows, comm)
+    return StageTable.of(setting, rows, comm, Lanes.of(setting.model, layouts).kinds)
 
 
 def stage_counts(setting: Setting, layouts: list[Layout]) -> tuple[Array, Array]:
-    """Layers of each kind on each stage [R, S, K], zero beyond a row's stages, and stage numbers [1, S].
-
-    Plain stages hold consecutive layers. Interleaved ones hold v equal chunks dealt round, chunk c of stage s
-    following chunk c of stage s - 1.
-    """
-    pattern = np.array(setting.model.pattern)
-    depth = max(x.pp for x in layouts)
-    counts = np.zeros((len(layouts), depth, len(setting.model.kinds)))
-    for row, layout in enumerate(layouts):
-        at = 0
-        for _ in range(layout.vpp):
-            for stage, layers in enumerate(layout.layers_per_stage):
-                chunk = pattern[at : at + layers // layout.vpp]
-                np.add.at(counts[row, stage], chunk, 1)
-                at += len(chunk)
-    return counts, np.arange(depth)[None, :]
+    """Layers of each lane on each stage [R, S, Q], zero beyond a row's stages, and stage numbers [1, S]."""
+    counts = lane_counts(setting.model, layouts, Lanes.of(setting.model, layouts))
+    return counts, np.arange(counts.shape[1])[None, :]
 
 
 def step_seconds(table: StageTable, stages: Array, counts: Array) -> Array:

@@ -61,19 +61,19 @@ class Seconds:
         return Seconds(parts, self.backward_s[index], self.spare_s[index], again)
 
 
-def layer_seconds(setting: Setting, kind_index: int, shapes: Shapes, comm: Comm) -> Seconds:
-    """One layer of the kind, forward, backward and what its policy repeats."""
-    kind, of, rows = shapes.kinds[kind_index], shapes.of_row, shapes.rows
-    chosen = shapes.chosen[kind_index]
+def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Seconds:
+    """One layer of the lane, forward, backward and what its policy repeats."""
+    kind, of, rows = shapes.of_lane(lane), shapes.of_row, shapes.rows
+    chosen = shapes.chosen[lane]
     backward, repeated = kind.backward[of], chosen.repeated_s
     compute = kind.forward[of] + backward
     idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
-    spec = setting.model.kinds[kind_index]
+    spec = setting.model.kinds[shapes.lanes[lane]]
     found = {
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": _fsdp_loads(setting, shapes.params[kind_index], 2, rows, comm),
+        "fsdp": _fsdp_loads(setting, shapes.params[lane], 2, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}

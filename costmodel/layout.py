@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from meshwright.costmodel.tensors import code_of, lists_offload
+from meshwright.costmodel.tensors import Mix, code_of, lists_offload, mix_of
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
@@ -21,12 +21,17 @@ OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
 Placement = tuple[tuple[tuple[str, int], ...], ...]
 
 _MAX_DEGREE = 2**24
-_PAIR = r"\s*([a-z_]+)\s*=\s*([\w/+.():-]+)\s*"
+_PAIR = r"\s*([a-z_]+)\s*=\s*([\w/+.():;*|-]+)\s*"
 _DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
 _OTHERS: tuple[tuple[str, Any, str], ...] = (
     ("sequences", int | None, "a whole number of sequences, or None for the batch as asked"),
     ("layers_per_stage", tuple, "a tuple with the layers of each stage, such as (16, 16)"),
     ("policies", tuple, "a tuple with one policy, such as ('full',), or one per layer kind"),
+    (
+        "stage_policies",
+        tuple,
+        "per stage a tuple with one policy, such as (('full*3|none*5',), ('none',)), or one per layer kind",
+    ),
     (
         "placement",
         tuple,
@@ -50,6 +55,8 @@ class Layout:
         layers_per_stage: layers of each stage in order; empty means as even as can be.
         policies: recompute policy of each layer kind, by kind order; one entry serves all kinds. A name, or
             `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
+        stage_policies: the same stage by stage, in place of `policies`: `full*3|none*5` are three layers of one policy
+            and five of another; `-` stands for a kind that has no layer on the stage.
         offload: which class of tensors lives in host memory. Of activations all that is saved, unless policies list
             it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
@@ -71,6 +78,7 @@ class Layout:
     sequences: int | None = None
     layers_per_stage: tuple[int, ...] = ()
     policies: tuple[str, ...] = ("none",)
+    stage_policies: tuple[tuple[str, ...], ...] = ()
     offload: str = "none"
     placement: Placement = ()
 
@@ -122,19 +130,25 @@ class Layout:
         """Copies of each expert inside a stage."""
         return self.stage_devices // (self.ep * self.etp)
 
-    def policy(self, kind: int) -> str:
-        return self.policies[kind if len(self.policies) > 1 else 0]
+    @property
+    def policy_words(self) -> tuple[tuple[str, ...], ...]:
+        """Policies of every stage by kind; a single entry where all stages have the same."""
+        return self.stage_policies or (self.policies,)
 
-    def policy_code(self, kind: int) -> int:
-        """The policy with what the host keeps, as `costmodel.tensors` counts it."""
-        listed = any(map(lists_offload, self.policies))
-        return code_of(self.policy(kind), "activations" in self.offload and not listed)
+    def mix(self, stage: int, kind: int) -> Mix:
+        """(policy with what the host keeps, as `costmodel.tensors` counts it; layers) of a kind on a stage."""
+        everywhere = self.policy_words
+        words = everywhere[stage if len(everywhere) > 1 else 0]
+        listed = any(lists_offload(word) for words in everywhere for word in words)
+        word = words[kind if len(words) > 1 else 0]
+        return mix_of(word, "activations" in self.offload and not listed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; keys are the attribute names."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         out["layers_per_stage"] = list(self.layers_per_stage)
         out["policies"] = list(self.policies)
+        out["stage_policies"] = [list(words) for words in self.stage_policies]
         out["placement"] = [[[d, f] for d, f in level] for level in self.placement]
         return out
 
@@ -157,6 +171,9 @@ class Layout:
                 values[name] = tuple(values[name])
         if "placement" in values:
             values["placement"] = tuple(map(_level, values["placement"]))
+        stages = values.get("stage_policies", ())
+        check_type("stage_policies", stages, (list, tuple), "a list as `to_dict` writes it", LayoutError)
+        values["stage_policies"] = tuple(tuple(x) if isinstance(x, list) else x for x in stages)
         return cls(**values)
 
 
@@ -184,6 +201,8 @@ def _check_values(layout: Layout) -> None:
             raise LayoutError(f"policies is (); give {taken}")
     for policy in layout.policies:
         code_of(policy, False)
+    _check_stage_policies(layout)
+    for policy in (word for words in layout.policy_words for word in words):
         if lists_offload(policy) and "activations" not in layout.offload:
             raise LayoutError(
                 f"recompute={shown(policy)} lists tensors for the host, but offload={layout.offload}; use "
@@ -199,6 +218,20 @@ def _check_values(layout: Layout) -> None:
             )
 
 
+def _check_stage_policies(layout: Layout) -> None:
+    """Raises LayoutError where policies stage by stage do not read, or are not those of the stages."""
+    for words in layout.stage_policies:
+        check_type("an entry of stage_policies", words, tuple, "a tuple of policies", LayoutError)
+        for word in words or ("",):
+            mix_of(word, False)
+    if layout.stage_policies and len(layout.stage_policies) != layout.pp:
+        raise LayoutError(
+            f"recompute is given for {len(layout.stage_policies)} stages, pp is {layout.pp}; give one each, or one for all"
+        )
+    if layout.stage_policies and layout.policies != ("none",):
+        raise LayoutError("policies and stage_policies are both given; leave one out")
+
+
 def _one_of(name: str, value: object, known: tuple[object, ...]) -> None:
     if type(value) is not type(known[0]) or value not in known:  # True is no ZeRO level
         raise LayoutError(f"{name}={shown(value)} is not one of {', '.join(map(str, known))}")
@@ -210,6 +243,7 @@ def parse_layout(text: str) -> Layout:
     `dp=N` means dp_replicate * dp_shard = N: all shard when zero >= 1 and dp_replicate is not given, all
     replicate when zero is 0. `recompute` is the policy of every kind; `recompute=full/none` one per kind;
     `recompute=save(core+up):offload(up)` lists what is saved beside the layer's input, and what of that on the host;
+    `recompute=full*3|none*5;none` says it stage by stage;
     `layers=10/11/11` the layers of each stage.
 
     Raises:
@@ -235,7 +269,9 @@ def parse_layout(text: str) -> Layout:
             raise UnknownNameError("layout key", name, known)
         values[name] = _value(name, word)
     if "recompute" in values:
-        values["policies"] = tuple(str(values.pop("recompute")).split("/"))
+        stages = tuple(tuple(words.split("/")) for words in str(values.pop("recompute")).split(";"))
+        plain = len(stages) == 1 and not any("*" in word for word in stages[0])
+        values |= {"policies": stages[0]} if plain else {"stage_policies": stages}
     if "layers" in values:
         values["layers_per_stage"] = tuple(
             int(_value("layers", w)) for w in str(values.pop("layers")).split("/")
@@ -257,7 +293,7 @@ def layout_text(layout: Layout) -> str:
     }
     if layout.layers_per_stage:
         words["layers"] = "/".join(map(str, layout.layers_per_stage))
-    words["recompute"] = "/".join(layout.policies)
+    words["recompute"] = ";".join("/".join(stage) for stage in layout.policy_words)
     return ",".join(f"{name}={str(word).lower()}" for name, word in words.items())
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.lanes import wrong_mix
 from meshwright.costmodel.layout import CP_KINDS, Layout, with_stages
 from meshwright.costmodel.policy_rules import policy_refusal
 from meshwright.costmodel.rows import Rows
@@ -223,11 +224,12 @@ def check_layout(setting: Setting, layout: Layout) -> None:
     """Raises LayoutError at the first rule a complete layout breaks, MissingFigureError for refused offload."""
     rows = Rows.of([layout], setting)
     kinds = len(setting.model.kinds)
-    if len(layout.policies) not in (1, kinds):
-        raise LayoutError(
-            f"{len(layout.policies)} recompute policies for {kinds} layer kinds "
-            f"({', '.join(k.name for k in setting.model.kinds)}); give one, or one each"
-        )
+    for words in layout.policy_words:
+        if len(words) not in (1, kinds):
+            raise LayoutError(
+                f"{len(words)} recompute policies for {kinds} layer kinds "
+                f"({', '.join(k.name for k in setting.model.kinds)}); give one, or one each"
+            )
     if reason := policy_refusal(setting.framework, setting.model.kinds, layout):
         raise LayoutError(reason)
     if layout.sequences is not None and layout.sequences not in setting.training.sequence_range:
@@ -241,6 +243,8 @@ def check_layout(setting: Setting, layout: Layout) -> None:
         if not rule.holds(setting, rows).all():
             raise LayoutError(rule.message(setting, layout))
     _check_stages(setting, layout)
+    if reason := wrong_mix(setting.model, layout):
+        raise LayoutError(reason)
     if reason := offload_refusal(setting, layout.offload):
         raise MissingFigureError(reason)
 

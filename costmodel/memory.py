@@ -33,14 +33,14 @@ class MemoryCosts:
     """Coefficients per row.
 
     Attributes:
-        state: bytes of each state part per layer of a kind, shape [R, K].
+        state: bytes of each state part per layer of a kind, shape [R, Q].
         first, last: bytes of each state part of the embedding and of the head, shape [R].
-        saved: bytes saved per layer, micro-batch in flight and kind on the device, [R, K].
-        working: while a layer runs: repeated activations with gradients, [R].
+        saved: bytes saved per layer, micro-batch in flight and kind on the device, [R, Q].
+        working: while a layer of a lane runs backward: what it makes again or fetches, with gradients, [R, Q].
         gathers: whole weights gathered under ZeRO-3, [R].
         loss: on the last stage while the loss runs, [R].
-        host_state: bytes in host memory per layer of a kind, [R, K]; `host_ends` of embedding and head.
-        host_saved: bytes in host memory per layer, micro-batch in flight and kind, [R, K].
+        host_state: bytes in host memory per layer of a kind, [R, Q]; `host_ends` of embedding and head.
+        host_saved: bytes in host memory per layer, micro-batch in flight and kind, [R, Q].
     """
 
     state: dict[str, Array]
@@ -57,7 +57,7 @@ class MemoryCosts:
 
     @property
     def state_bytes(self) -> Array:
-        """Bytes of state of one layer, [R, K]."""
+        """Bytes of state of one layer, [R, Q]."""
         total: Array = np.sum([self.state[p] for p in STATE_PARTS], axis=0)
         return total
 
@@ -73,26 +73,31 @@ class MemoryCosts:
         total: Array = np.sum([self.last[p] for p in STATE_PARTS], axis=0)
         return total
 
-    @property
-    def transient(self) -> Array:
-        """Bytes beside state and saved activations on any stage but the last."""
-        return self.working + self.gathers
+    def transient(self, working: Array, last: Array) -> Array:
+        """Bytes beside state and saved activations of stages whose heaviest layer needs `working`, [R, S]."""
+        return transient(working, self.gathers, self.loss, last)
 
-    @property
-    def transient_last(self) -> Array:
-        return np.maximum(self.transient, self.loss)
+
+def transient(working: Array, gathers: Array, loss: Array, last: Array) -> Array:
+    """The same of columns: on the last stage the larger of a layer's and the loss's counts, [R, S].
+
+    Args:
+        working: bytes of the heaviest layer of each stage, [R, S]. last: whether a stage is the last, [R, S].
+        gathers, loss: [R].
+    """
+    layer = working + gathers[:, None]
+    held: Array = np.where(last, np.maximum(layer, loss[:, None]), layer)
+    return held
 
 
 def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     """All coefficients of the rows."""
-    rows, kinds = shapes.rows, range(len(setting.model.kinds))
+    rows, kinds = shapes.rows, range(len(shapes.lanes))
     nothing = np.zeros(len(rows))
     per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
     saved, kept = (
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
-    # A saved tensor on its way to or from the host passes through two buffers.
-    in_transit = 2.0 * kept.max(axis=1)
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
     last = _state(setting, shapes.last_params, nothing, shapes.last_vectors, rows)
     host = ("master", "optimizer")
@@ -106,7 +111,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         first={p: embedding[p] * scale[p] for p in STATE_PARTS},
         last={p: last[p] * scale[p] for p in STATE_PARTS},
         saved=saved,
-        working=_working(setting, shapes) + in_transit,
+        working=_working(setting, shapes),
         gathers=_gathers(setting, shapes),
         loss=_loss(setting, shapes),
         host_state=host_state,
@@ -154,18 +159,25 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
 
 
 def _working(setting: Setting, shapes: Shapes) -> Array:
-    """One layer in backward: the activations it repeats and the gradients of all; the heaviest kind."""
-    rows, shape = shapes.rows, shapes.shape
-    heaviest = np.zeros(len(rows))
-    for index, kind in enumerate(setting.model.kinds):
-        fused, chosen = shapes.kinds[index].fused[shapes.of_row], shapes.chosen[index]
-        again = np.maximum(fused - chosen.saved, 0.0)
-        own = fused + np.where(chosen.repeats, again, 0.0)
-        kv = BF16 * shape.tokens * kv_width(kind, shape.tp)
+    """One layer in backward: all its activations but those saved on the device, and gradients of all, [R, Q].
+
+    What the host keeps comes back tensor by tensor, through two buffers of the largest that may be there.
+    """
+    rows, shape, out = shapes.rows, shapes.shape, []
+    for lane, chosen in enumerate(shapes.chosen):
+        kind, spec = shapes.of_lane(lane), setting.model.kinds[shapes.lanes[lane]]
+        fused = kind.fused[shapes.of_row]
+        again = np.maximum(fused - chosen.device, 0.0)
+        buffers = 2.0 * kind.policies.largest(setting.framework)[shapes.of_row]
+        own = (
+            fused
+            + np.where(chosen.repeats | (chosen.host > 0), again, 0.0)
+            + np.where(chosen.host > 0, buffers, 0.0)
+        )
+        kv = BF16 * shape.tokens * kv_width(spec, shape.tp)
         gathered = rows.cp_kind == ALL_GATHER
-        own = own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0))
-        heaviest = np.maximum(heaviest, own)
-    return heaviest
+        out.append(own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0)))
+    return np.stack(out, axis=1)
 
 
 def _gathers(setting: Setting, shapes: Shapes) -> Array:

@@ -42,7 +42,7 @@ class Once:
     @cached_property
     def mean_params(self) -> tuple[Array, Array]:
         """Plain and routed parameters of a stage with the mean share of everything, [R, 1] each."""
-        params, counts, pp = self.shapes.params, self.setting.model.layers_by_kind, self.rows.pp
+        params, counts, pp = self.shapes.params, self.shapes.layers_by_lane, self.rows.pp
         plain = sum(n * p for n, (p, _) in zip(counts, params, strict=True))
         plain = plain + self.shapes.first_params + self.shapes.last_params
         routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True))

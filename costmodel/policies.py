@@ -145,6 +145,12 @@ class Costs:
             last,
         )
 
+    def largest(self, framework: Framework) -> Array:
+        """Bytes of the largest tensor that may be on the host, [U]; of any where the framework offloads all it saves."""
+        able = [_AT[n] for n in framework.offloads] or list(range(len(TENSORS)))
+        out: Array = self.tensor_bytes[:, able].max(axis=1)
+        return out
+
     def priced(self, codes: Array, at: Array) -> Chosen:
         """Policies `codes` on shapes `at`, [Q] each."""
         present = (self.present >> np.arange(len(TENSORS))) & 1

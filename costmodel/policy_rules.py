@@ -22,18 +22,37 @@ from meshwright.costmodel.tensors import (
 def policy_refusal(framework: Framework, kinds: tuple[LayerKind, ...], layout: Layout) -> str | None:
     """Why a layout's policies cannot be, None if they can. Policies that have a name and list nothing always can."""
     there = [tensor_bits(framework, kind) for kind in kinds]
-    for k, word in enumerate(layout.policies):
-        listed = listed_tensors(word)
-        if listed is None:
-            continue
-        if not framework.chooses:
-            return f"recompute={word} chooses by tensor, which {framework.name} cannot; use {', '.join(POLICIES[:-1])} or {POLICIES[-1]}"
-        here = there[k : k + 1] if len(layout.policies) > 1 else there
-        known = [n for n in TENSORS if any(bits({n}) & has for has in here)]
-        if absent := [n for n in listed if n not in known]:
-            return f"recompute={word}: no such layer has the tensor {absent[0]}; it has {', '.join(known)}"
-        for has in here:
-            if reason := _unable(framework, layout.policy_code(k), has):
+    if layout.stage_policies and not framework.chooses:
+        return f"recompute differs from stage to stage, which {framework.name} cannot; give one policy per layer kind"
+    for stage, words in enumerate(layout.policy_words):
+        for k, word in enumerate(words):
+            kinds_of_word = range(len(kinds)) if len(words) == 1 else [k]
+            if reason := _word_refusal(
+                framework, word, layout, stage, [(i, there[i]) for i in kinds_of_word]
+            ):
+                return reason
+    return None
+
+
+def _word_refusal(
+    framework: Framework, word: str, layout: Layout, stage: int, kinds: list[tuple[int, int]]
+) -> str | None:
+    """The same of one word for (kind, bits of its tensors)."""
+    listed = [name for part in word.split("|") for name in listed_tensors(part.partition("*")[0]) or ()]
+    by_tensor = any(listed_tensors(part.partition("*")[0]) is not None for part in word.split("|"))
+    if not by_tensor:
+        return None
+    if not framework.chooses:
+        return (
+            f"recompute={word} chooses by tensor, which {framework.name} cannot; "
+            f"use {', '.join(POLICIES[:-1])} or {POLICIES[-1]}"
+        )
+    known = [n for n in TENSORS if any(bits({n}) & has for _, has in kinds)]
+    if absent := [n for n in listed if n not in known]:
+        return f"recompute={word}: no such layer has the tensor {absent[0]}; it has {', '.join(known)}"
+    for k, has in kinds:
+        for code, _ in layout.mix(stage, k):
+            if reason := _unable(framework, code, has):
                 return f"recompute={word}: {reason}"
     return None
 

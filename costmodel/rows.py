@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.lanes import Lanes
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.setting import Setting
 
@@ -29,7 +30,7 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Decisions of R candidates; every array has shape [R], `policies` [R, layer kinds].
+    """Decisions of R candidates; every array has shape [R], `policies` [R, lanes] (`costmodel.lanes`).
 
     `cp_kind` and `offload` are indices into CP_KINDS and OFFLOADS, `policies` codes of `costmodel.tensors`, which
     say of every tensor where it goes; `gpipe` and `sp` are 0 or 1. Everything else means what it means in `Layout`.
@@ -65,7 +66,6 @@ class Rows:
     @staticmethod
     def of(layouts: Sequence[Layout], setting: Setting) -> "Rows":
         """Columns of given layouts."""
-        kinds = len(setting.model.kinds)
 
         def column(pick: Any) -> Ints:
             return np.array([pick(x) for x in layouts], np.int64)
@@ -91,7 +91,7 @@ class Rows:
             sp=column(lambda x: int(x.sp)),
             gpipe=column(lambda x: int(x.schedule == "gpipe")),
             sequences=column(lambda x: x.sequences or setting.training.sequences),
-            policies=np.array([[x.policy_code(k) for k in range(kinds)] for x in layouts], np.int64),
+            policies=Lanes.of(setting.model, layouts).policies,
             offload=column(lambda x: OFFLOADS.index(x.offload)),
         )
 

@@ -67,26 +67,37 @@ class KindShapes:
 
 @dataclass(frozen=True)
 class Shapes:
-    """All kinds and both ends of the model, with the shape of each of R rows in `of_row`."""
+    """All kinds and both ends of the model, with the shape of each of R rows in `of_row`; `lanes` are layer kinds."""
 
     setting: Setting
     rows: Rows
     of_row: Array
     kinds: tuple[KindShapes, ...]
+    lanes: tuple[int, ...]
     _sub: Rows
 
     @staticmethod
-    def of(setting: Setting, rows: Rows) -> "Shapes":
+    def of(setting: Setting, rows: Rows, lanes: tuple[int, ...] | None = None) -> "Shapes":
+        """Shapes of rows whose policies are those of some lanes (`costmodel.lanes`), by default one per layer kind."""
         first, of_row = distinct(rows, SHAPE_COLUMNS)
         sub = rows[first]
         shape = Shape.of(sub, setting)
         kinds = tuple(_kind(setting, kind, shape, sub) for kind in setting.model.kinds)
-        return Shapes(setting, rows, of_row, kinds, sub)
+        return Shapes(setting, rows, of_row, kinds, lanes or tuple(range(len(kinds))), sub)
 
     @cached_property
     def shape(self) -> Shape:
         """The Shape of every row."""
         return Shape.of(self.rows, self.setting)
+
+    def of_lane(self, lane: int) -> KindShapes:
+        return self.kinds[self.lanes[lane]]
+
+    @cached_property
+    def layers_by_lane(self) -> tuple[int, ...]:
+        """Layers of the model by lane, as if every kind had the policy of its first."""
+        counts = self.setting.model.layers_by_kind
+        return tuple(counts[k] * (self.lanes.index(k) == q) for q, k in enumerate(self.lanes))
 
     @cached_property
     def embedding_s(self) -> Array:
@@ -98,13 +109,14 @@ class Shapes:
 
     @cached_property
     def params(self) -> tuple[tuple[Array, Array], ...]:
-        """(plain, routed) parameters of one layer of each kind on one device before ZeRO, [R] each."""
-        return tuple((k.plain[self.of_row], k.routed[self.of_row]) for k in self.kinds)
+        """(plain, routed) parameters of one layer of each lane on one device before ZeRO, [R] each."""
+        each = [(k.plain[self.of_row], k.routed[self.of_row]) for k in self.kinds]
+        return tuple(each[k] for k in self.lanes)
 
     @cached_property
     def vectors(self) -> tuple[Array, ...]:
         """Of `params`, the plain ones in norms and biases, [R] each."""
-        return tuple(k.vectors[self.of_row] for k in self.kinds)
+        return tuple(self.kinds[k].vectors[self.of_row] for k in self.lanes)
 
     @cached_property
     def first_vectors(self) -> Array:
@@ -132,10 +144,10 @@ class Shapes:
 
     @cached_property
     def chosen(self) -> tuple[Chosen, ...]:
-        """What each row's policy of every kind saves and repeats, [R] each; priced once per policy and shape."""
+        """What each row's policy of every lane saves and repeats, [R] each; priced once per policy and shape."""
         out = []
-        for k, kind in enumerate(self.kinds):
-            codes, of_code = distinct_values(self.rows.policies[:, k])
+        for q, kind in enumerate(self.of_lane(q) for q in range(len(self.lanes))):
+            codes, of_code = distinct_values(self.rows.policies[:, q])
             pairs, of_pair = distinct_values(of_code * len(self._sub) + self.of_row)
             priced = kind.policies.priced(codes[pairs // len(self._sub)], pairs % len(self._sub))
             out.append(Chosen(**{f.name: getattr(priced, f.name)[of_pair] for f in fields(priced)}))

@@ -1,4 +1,4 @@
-"""Stage tables: seconds and bytes of a pipeline stage, linear in its number of layers of each kind.
+"""Stage tables: seconds and bytes of a pipeline stage, linear in its number of layers of each lane.
 
 The planner, the bounds and the single estimate all read these coefficients; nothing else prices a stage.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
 from meshwright.costmodel.legal import pattern_period
-from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs
+from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs, transient
 from meshwright.costmodel.once import Once, SomeStage
 from meshwright.costmodel.pipeline import in_flight
 from meshwright.costmodel.rows import Rows
@@ -28,11 +28,11 @@ class StageCosts:
     """What one stage of each of R rows costs, as numbers: the coefficients that cuts are chosen by.
 
     Attributes:
-        layer_s: seconds of one layer per micro-batch, [R, K].
-        state, saved: bytes of one layer's state, and per micro-batch in flight, [R, K].
+        layer_s: seconds of one layer per micro-batch, [R, Q].
+        state, saved: bytes of one layer's state, and per micro-batch in flight, [R, Q].
+        working: bytes while a layer runs backward, [R, Q]. gathers, loss: of gathered weights, and in the loss, [R].
         first_s, last_s, hop_s: seconds per micro-batch of embedding, head and sends, [R].
         first_bytes, last_bytes: state of embedding and head, [R].
-        transient, transient_last: bytes that are neither state nor saved activations, [R].
         once_s: seconds once per step of a stage with the mean share of everything, [R].
     """
 
@@ -45,8 +45,9 @@ class StageCosts:
     hop_s: Array
     first_bytes: Array
     last_bytes: Array
-    transient: Array
-    transient_last: Array
+    working: Array
+    gathers: Array
+    loss: Array
     once_s: Array
 
     def __getitem__(self, index: Any) -> "StageCosts":
@@ -63,12 +64,23 @@ class StageCosts:
         ends: Array = first * self.first_s[:, None] + last * self.last_s[:, None]
         return self.hop_s[:, None] + ends
 
-    def ends_bytes(self, stage: Array) -> Array:
-        """Bytes of a stage beside its layers and their saved activations, [R, S]."""
+    def ends_bytes(self, stage: Array, working: Array) -> Array:
+        """Bytes of a stage beside its layers' state and saved activations, [R, S].
+
+        `working` is what the heaviest of its layers needs while it runs backward, [R, S].
+        """
+        return self.ends_state(stage) + transient(working, self.gathers, self.loss, self.ends(stage)[1])
+
+    def ends_state(self, stage: Array) -> Array:
+        """Bytes of state of a stage beside its layers, [R, S]."""
         first, last = self.ends(stage)
-        transient = np.where(last, self.transient_last[:, None], self.transient[:, None])
         ends: Array = first * self.first_bytes[:, None] + last * self.last_bytes[:, None]
-        return ends + transient
+        return ends
+
+    def heaviest(self, counts: Array) -> Array:
+        """`working` of stages with `counts` layers of each lane, [R, S] from [R, S, Q]."""
+        most: Array = np.where(counts > 0, self.working[:, None, :], 0.0).max(axis=2)
+        return most
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class StageTable:
     """Coefficients of R rows for stages of any cut.
 
     Attributes:
-        layers: exposed seconds of one layer of each kind.
+        layers: exposed seconds of one layer of each lane.
         first, last: exposed seconds of the embedding and of the head.
         hop_s: exposed seconds of stage-to-stage sends, per micro-batch and stage.
     """
@@ -90,12 +102,12 @@ class StageTable:
     hop_s: Array
 
     @staticmethod
-    def of(setting: Setting, rows: Rows, comm: Comm) -> "StageTable":
-        model = setting.model
-        shapes = Shapes.of(setting, rows)
-        layers = tuple(layer_seconds(setting, k, shapes, comm) for k in range(len(model.kinds)))
+    def of(setting: Setting, rows: Rows, comm: Comm, lanes: tuple[int, ...] | None = None) -> "StageTable":
+        """Of rows whose policies are those of some lanes (`costmodel.lanes`), by default one per layer kind."""
+        shapes = Shapes.of(setting, rows, lanes)
+        layers = tuple(layer_seconds(setting, q, shapes, comm) for q in range(len(shapes.lanes)))
         first, last = ends_seconds(setting, shapes, comm)
-        compute = sum(n * s.parts["compute"] for n, s in zip(model.layers_by_kind, layers, strict=True))
+        compute = sum(n * s.parts["compute"] for n, s in zip(shapes.layers_by_lane, layers, strict=True))
         hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
         return StageTable(setting, shapes, comm, layers, first, last, hop)
 
@@ -121,18 +133,19 @@ class StageTable:
             hop_s=self.hop_s,
             first_bytes=memory.first_bytes,
             last_bytes=memory.last_bytes,
-            transient=memory.transient,
-            transient_last=memory.transient_last,
+            working=memory.working,
+            gathers=memory.gathers,
+            loss=memory.loss,
             once_s=self.once_mean_s(),
         )
 
     @cached_property
     def layer_s(self) -> Array:
-        """Seconds of one layer per micro-batch, [R, K]."""
+        """Seconds of one layer per micro-batch, [R, Q]."""
         return np.stack([s.total for s in self.layers], axis=1)
 
     def stage_s(self, stage: Array, counts: Array) -> Array:
-        """Seconds per micro-batch of stages with `counts` layers of each kind, [R, S] from [R, S, K]."""
+        """Seconds per micro-batch of stages with `counts` layers of each lane, [R, S] from [R, S, Q]."""
         layers: Array = np.einsum("rsk,rk->rs", counts, self.layer_s)
         return self.costs.ends_s(stage) + layers
 
@@ -142,7 +155,7 @@ class StageTable:
         state = np.einsum("rsk,rk->rs", counts, self.costs.state)
         saved = np.einsum("rsk,rk->rs", counts, self.costs.saved)
         layers: Array = state + held * saved
-        return self.costs.ends_bytes(stage) + layers
+        return self.costs.ends_bytes(stage, self.costs.heaviest(counts)) + layers
 
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
@@ -155,19 +168,25 @@ class StageTable:
             for p in STATE_PARTS
         }
         out["activations"] = held * np.einsum("rsk,rk->rs", counts, mem.saved)
-        in_loss = at_last & (mem.loss > mem.transient)[:, None]
-        out["working"] = np.where(in_loss, 0.0, mem.working[:, None])
+        working = self.costs.heaviest(counts)
+        in_loss = at_last & (mem.loss[:, None] > working + mem.gathers[:, None])
+        out["working"] = np.where(in_loss, 0.0, working)
         out["gathers"] = np.where(in_loss, 0.0, mem.gathers[:, None])
         out["loss"] = np.where(in_loss, mem.loss[:, None], 0.0)
         return out
 
     def host_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes that one device of a stage keeps in host memory, [R, S]."""
+        saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, self.memory.host_saved)
+        held: Array = self.host_state(stage, counts) + saved
+        return held
+
+    def host_state(self, stage: Array, counts: Array) -> Array:
+        """The same without saved activations."""
         at_first, at_last = self.costs.ends(stage)
         mem = self.memory
         ends = at_first * mem.host_first[:, None] + at_last * mem.host_last[:, None]
-        saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, mem.host_saved)
-        held: Array = ends + saved + np.einsum("rsk,rk->rs", counts, mem.host_state)
+        held: Array = ends + np.einsum("rsk,rk->rs", counts, mem.host_state)
         return held
 
     @cached_property
@@ -190,7 +209,7 @@ class StageTable:
     def once_most_s(self) -> Array:
         """Seconds once per step that no stage passes: everything on one stage, nothing hidden, [R]."""
         stage = np.zeros((1, 1), np.int64)
-        counts = np.array(self.setting.model.layers_by_kind, float)[None, None, :]
+        counts = np.array(self.shapes.layers_by_lane, float)[None, None, :]
         counts = np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
         plain, routed = self.once.params(stage, counts)
         plain = plain + self.shapes.last_params[:, None]
@@ -206,7 +225,7 @@ class StageTable:
         """
         plain, routed = self.once.mean_params
         comm_s = self.once.reduction_s(plain, routed)[:, 0] if reduction_s is None else reduction_s
-        counts = self.setting.model.layers_by_kind
+        counts = self.shapes.layers_by_lane
         backward = sum(n * s.backward_s for n, s in zip(counts, self.layers, strict=True)) / self.rows.pp
         exposed: Array = self._exposed(comm_s, backward) + self.once.optimizer_s(plain, routed)[:, 0]
         return exposed

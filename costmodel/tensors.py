@@ -7,7 +7,7 @@ after either says which of that is saved on the host.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from meshwright.hardware.errors import LayoutError, UnknownNameError, shown
 
@@ -38,6 +38,10 @@ DROPPED: dict[str, frozenset[str]] = {
 POLICIES = tuple(DROPPED)
 # What a constraint calls every policy that has no name.
 OTHER = "tensors"
+
+# (policy, layers) of one layer kind on a stage; None where all of its layers have the policy.
+Mix = tuple[tuple[int, int | None], ...]
+NO_LAYERS = "-"
 
 _WORD = re.compile(r"(?:([a-z]+)|save\(([\w+]*)\))(?::offload\(([\w+]+)\))?", re.ASCII)
 
@@ -102,6 +106,28 @@ def code_of(word: str, offloads: bool) -> int:
     return code | on_host << HOST
 
 
+def mix_of(word: str, offloads: bool) -> Mix:
+    """The policies of `full*3|none*5`, or of a single word; none of NO_LAYERS.
+
+    Raises:
+        LayoutError, UnknownNameError: as `code_of`; or a part without its number of layers.
+    """
+    if word == NO_LAYERS:
+        return ()
+    parts = word.split("|") if isinstance(word, str) else [word]
+    if len(parts) == 1 and "*" not in str(word):
+        return ((code_of(word, offloads), None),)
+    mix = []
+    for part in parts:
+        policy, times, layers = part.partition("*")
+        if not times or not re.fullmatch(r"[1-9]\d{0,5}", layers, re.ASCII):
+            raise LayoutError(
+                f"recompute={shown(word)}: {shown(part)} does not say for how many layers; write full*3|none*5"
+            )
+        mix.append((code_of(policy, offloads), int(layers)))
+    return tuple(mix)
+
+
 def listed_tensors(word: str) -> list[str] | None:
     """Tensors that a policy's word lists; None where it is a name alone."""
     match = _WORD.fullmatch(word)
@@ -123,21 +149,38 @@ def word_of(code: int, present: int = _ALL) -> str:
     return word if on_host in (0, present & ~code) else f"{word}:offload({'+'.join(_names(on_host))})"
 
 
-def words_of(codes: Iterable[int], present: Iterable[int]) -> tuple[str, ...]:
-    """Words of the policies of all layer kinds of one layout; one where they are all the same.
+def words_of(
+    mixes: Sequence[Sequence[Sequence[tuple[int, int]]]], present: Sequence[int]
+) -> tuple[tuple[str, ...], ...]:
+    """Words of the policies of one layout, stage by stage and kind by kind; inverse of `mix_of`.
 
     Where they do not all keep all or nothing on the host, each lists what it keeps there.
 
     Args:
+        mixes: (policy, layers) of each stage and layer kind; none where the stage has no layer of the kind.
         present: bits of the tensors that each layer kind has.
     """
-    pairs = list(zip(codes, present, strict=True))
-    words = [word_of(code, has) for code, has in pairs]
-    if any(map(lists_offload, words)) or len({code >> HOST > 0 for code, _ in pairs}) > 1:
-        for i, (code, has) in enumerate(pairs):
-            if code >> HOST and not lists_offload(words[i]):
-                words[i] += f":offload({'+'.join(_names(has & ~code))})"
-    return tuple(words[:1]) if len(set(words)) == 1 else tuple(words)
+    every = {(code, k) for stage in mixes for k, mix in enumerate(stage) for code, _ in mix}
+    listed = any(lists_offload(word_of(code, present[k])) for code, k in every)
+    listed |= len({code >> HOST & present[k] > 0 for code, k in every}) > 1
+    return tuple(
+        tuple(
+            "|".join(
+                _listing(code, present[k], listed) + (f"*{layers}" if len(mix) > 1 else "")
+                for code, layers in mix
+            )
+            or NO_LAYERS
+            for k, mix in enumerate(stage)
+        )
+        for stage in mixes
+    )
+
+
+def _listing(code: int, present: int, listed: bool) -> str:
+    word, on_host = word_of(code, present), code >> HOST & present
+    if not listed or not on_host or lists_offload(word):
+        return word
+    return f"{word}:offload({'+'.join(_names(on_host))})"
 
 
 def _names(some: int) -> list[str]:

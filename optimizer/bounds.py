@@ -95,18 +95,16 @@ def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
     return layer[inverse], ends[inverse]
 
 
-def row_bounds(table: StageTable, once: Array | float | None = None, layer_s: Array | None = None) -> Array:
+def row_bounds(table: StageTable, once: Array | float | None = None) -> Array:
     """Least step seconds of rows over cuts and placements, memory aside.
 
-    `once` replaces the seconds of a mean stage once per step: 0 while data sharding is still open; `layer_s` those of
-    the layers of each kind, [R, K].
+    `once` replaces the seconds of a mean stage once per step: 0 while data sharding is still open.
     """
     setting, rows = table.setting, table.rows
-    layer_s = table.layer_s if layer_s is None else layer_s
     once = table.once_mean_s() if once is None else np.full(len(rows), once)
     counts = np.array(setting.model.layers_by_kind, float)
-    total = layer_s @ counts + table.first.total + table.last.total + rows.pp * table.hop_s
-    floor = _least_units(setting, rows) * layer_s.min(axis=1) + table.hop_s
+    total = table.layer_s @ counts + table.first.total + table.last.total + rows.pp * table.hop_s
+    floor = _least_units(setting, rows) * table.layer_s.min(axis=1) + table.hop_s
     slowest = np.maximum(total / rows.pp, floor)
     return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, once))
 

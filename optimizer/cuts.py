@@ -3,6 +3,14 @@
 T* is the least T at which greedy farthest-reaching stages under T and the memory hold all units. A greedy stage that
 reaches as far as T and memory allow never hurts later stages, because times and bytes grow with every unit and what
 is left only shrinks. T* bounds max_s t_s of every cut, even or not.
+
+Where policies are open a stage of n layers whose saved bytes are limited takes at least, for every price mu of
+`optimizer.lines`,
+
+    sum of (least_mu + mu q / held) - mu room / held,    q = state of a layer, room = bytes left beside the layers
+
+so time, memory and each line are limits of one kind: so much per unit, so much in all. A stage of at most n layers
+needs on average 1/n of what its layers need while they run backward.
 """
 
 from dataclasses import dataclass, replace
@@ -13,52 +21,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.once import SomeStage
 from meshwright.costmodel.pipeline import in_flight
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts
 from meshwright.optimizer.bounds import SAFE, per_batch
+from meshwright.optimizer.lines import Lines
+from meshwright.optimizer.units import Units
 
 Array = NDArray[Any]
 
 _BYTE = 1.0
 _LADDER = (1.0, 1.005, 1.02, 1.06, 1.2, 1.6)
+_SLOW = 1e6  # times what all layers take at least: any cut that fits the memory is faster
+_PIECES = 3  # parts of the range of the slowest stage, in each of which the sum of all is bounded apart
 
 
 @dataclass(frozen=True)
-class Units:
-    """What stages are cut from: layers, or with v chunks a stage v pattern periods at a time.
+class Limits:
+    """Limits of stages: first the bytes, then time alone and with memory at each price.
 
     Attributes:
-        prefix: layers of each kind in the first u units, [units + 1, kinds].
-        runs: first unit of every run of equal units, and the end.
+        per_unit: what a unit of each sort takes, [sorts, R, S, G + 1]; per stage, since micro-batches in flight are.
+        total: what there is, [R, S, G + 1].
     """
 
-    prefix: Array
-    runs: tuple[int, ...]
+    per_unit: Array
+    total: Array
 
-    @property
-    def alike(self) -> bool:
-        """Every unit holds the same layers."""
-        return len(self.runs) == 2
-
-    @staticmethod
-    def of(setting: Setting, vpp: int) -> "Units":
-        pattern = np.array(setting.model.pattern)
-        kinds = len(setting.model.kinds)
-        layers = np.eye(kinds)[pattern]
-        if vpp > 1:
-            period = pattern_period(setting.model.pattern)
-            size = period * vpp
-            layers = np.repeat(layers[:period].sum(axis=0)[None, :] * vpp, len(pattern) // size, axis=0)
-        prefix = np.vstack([np.zeros(kinds), np.cumsum(layers, axis=0)])
-        changes = np.flatnonzero((layers[1:] != layers[:-1]).any(axis=1)) + 1
-        return Units(prefix, (0, *changes.tolist(), len(layers)))
-
-    def __len__(self) -> int:
-        return len(self.prefix) - 1
+    def most(self, sort: int) -> Array:
+        """Units of one sort alone that each stage holds, [R, S]; fractions left in."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most: Array = (self.total / self.per_unit[sort]).min(axis=-1)
+        return most
 
 
 @dataclass(frozen=True)
@@ -66,26 +62,30 @@ class Cuts:
     """Rows of one vpp, ready for questions about how stages may be cut.
 
     Attributes:
-        seconds, state, saved: of the first u units, [R, units + 1].
         ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
+        lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S].
+        layer_bytes: whether more of that counts on each stage, [R, S].
     """
 
     costs: StageCosts
     units: Units
-    seconds: Array
-    state: Array
-    saved: Array
+    lines: Lines
     ends_s: Array
     ends_bytes: Array
     held: Array
+    lightest: Array
+    layer_bytes: Array
 
     @staticmethod
-    def of(costs: StageCosts, units: Units) -> "Cuts":
+    def of(costs: StageCosts, units: Units, lines: Lines | None = None) -> "Cuts":
         stage = np.arange(int(costs.rows.pp.max()))[None, :]
-        prefix = units.prefix.T
+        lines = Lines.chosen(costs) if lines is None else lines
+        working = _lightest(costs, units, stage)
+        last = costs.ends(stage)[1]
+        loss = last & (costs.loss[:, None] > working + costs.gathers[:, None])
         return Cuts(
-            costs, units, costs.layer_s @ prefix, costs.state @ prefix, costs.saved @ prefix,
-            costs.ends_s(stage), costs.ends_bytes(stage), in_flight(costs.rows, stage),
+            costs, units, lines, costs.ends_s(stage), costs.ends_bytes(stage, working),
+            in_flight(costs.rows, stage), working, ~loss,
         )  # fmt: skip
 
     @property
@@ -93,57 +93,79 @@ class Cuts:
         return self.costs.rows
 
     @cached_property
+    def shortest(self) -> Array:
+        """Seconds of a unit of each sort at least, [R, sorts]."""
+        out: Array = self.lines.least[:, :, 0] @ self.units.sorts.T
+        return out
+
+    @cached_property
     def total_s(self) -> Array:
-        """Sum of all stage seconds, [R]."""
+        """Sum of all stage seconds, memory aside, [R]."""
         costs = self.costs
-        return self.seconds[:, -1] + costs.first_s + costs.last_s + self.rows.pp * costs.hop_s
+        layers = self.lines.least[:, :, 0] @ self.units.prefix[-1]
+        total: Array = layers + costs.first_s + costs.last_s + self.rows.pp * costs.hop_s
+        return total
 
     @cached_property
     def even_s(self) -> Array:
         """What max_s t_s cannot fall below, memory aside, [R]."""
-        rows, units = self.rows, len(self.units)
-        shortest = np.diff(self.seconds, axis=1).min(axis=1)
-        even: Array = np.maximum(self.total_s / rows.pp, -(-units // rows.pp) * shortest + self.costs.hop_s)
-        return SAFE * even
+        rows, shortest = self.rows, self.shortest.min(axis=1)
+        even = np.maximum(
+            self.total_s / rows.pp, -(-len(self.units) // rows.pp) * shortest + self.costs.hop_s
+        )
+        floor: Array = SAFE * even
+        return floor
+
+    def limits(self, slowest: Array, capacity: Array) -> Limits:
+        """What limits stages of at most `slowest` seconds and `capacity` bytes, [R] each."""
+        costs, lines = self.costs, self.lines
+        time = slowest[:, None] - self.ends_s
+        room = capacity[:, None] - self.ends_bytes
+        held = np.maximum(self.held, 1e-9)  # stages beyond the last hold nothing and are never asked
+        sorts = self.units.sorts
+        state, saved = (np.einsum("uk,rk->ur", sorts, x)[:, :, None] for x in (costs.state, lines.saved))
+        if lines.working is not None:
+            layers = np.floor(time / lines.least[:, :, 0].min(axis=1)[:, None] * (2.0 - SAFE))
+            share = self.layer_bytes / np.clip(layers, 1.0, self.units.prefix[-1].sum())
+            needs = np.einsum("uk,rk->ur", sorts, lines.working)[:, :, None]
+            state = state + share * (needs - sorts.sum(axis=1)[:, None, None] * self.lightest)
+            held = np.maximum(held - share, 1e-9)
+        least = np.einsum("uk,rkg->urg", sorts, lines.least)[:, :, None, :]
+        worth = lines.price[:, None, :] / held[..., None]
+        unit_bytes = state + held * saved
+        per_unit = np.concatenate([unit_bytes[..., None], least + worth * state[..., None]], axis=-1)
+        total = np.concatenate([room[..., None], time[..., None] + worth * room[..., None]], axis=-1)
+        return Limits(per_unit, total)
 
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
         capacity = np.broadcast_to(np.asarray(capacity, float) + _BYTE, slowest.shape)
+        limits = self.limits(slowest * (2.0 - SAFE), capacity)
         ways = (
             self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
         )
-        return ways(slowest * (2.0 - SAFE), capacity)
+        return ways(limits)
 
-    def _alike(self, slowest: Array, capacity: Array) -> Array:
-        """Equal units: each stage holds what time and memory allow, at least one; together enough."""
-        units = len(self.units)
-        active = self.held > 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            in_time = np.floor((slowest[:, None] - self.ends_s) / self.seconds[:, 1, None] * (2.0 - SAFE))
-            each = self.state[:, 1, None] + self.held * self.saved[:, 1, None]
-            in_memory = np.floor((capacity[:, None] - self.ends_bytes) / each * (2.0 - SAFE))
-        most = np.where(active, np.minimum(np.minimum(in_time, in_memory), units), units)
+    def _alike(self, limits: Limits) -> Array:
+        """Equal units: each stage holds what its limits allow, at least one; together enough."""
+        units, active = len(self.units), self.held > 0
+        most = np.floor(limits.most(0) * (2.0 - SAFE))
+        most = np.where(active, np.minimum(most, units), units)
         enough: Array = (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
         return enough
 
-    def _by_runs(self, slowest: Array, capacity: Array) -> Array:
-        """`_greedy` for few runs of equal units: reach is arithmetic within a run. Rows leave once they fail, and
-        once they reach the last run, which all later stages fill as they do in `_alike`."""
+    def _by_runs(self, limits: Limits) -> Array:
+        """Units in order: each stage reaches as far as it can, leaving one for every later stage.
+
+        Reach is arithmetic within a run. Rows leave once they fail, and once they reach the last run, which all later
+        stages fill as they do in `_alike`.
+        """
         last, pp = len(self.units), self.rows.pp
-        runs = list(pairwise(self.units.runs))
-        seconds, state, saved = (
-            np.stack([x[:, stop] - x[:, stop - 1] for _, stop in runs])
-            for x in (self.seconds, self.state, self.saved)
-        )
+        runs, sort = list(pairwise(self.units.runs)), self.units.sort_of_run
 
         def most_of(run: int) -> Array:
-            """Units of one run alone that each stage holds, [R, S]."""
-            each = state[run][:, None] + self.held * saved[run][:, None]
-            most = np.minimum(
-                (slowest[:, None] - self.ends_s) / seconds[run][:, None],
-                (capacity[:, None] - self.ends_bytes) / each,
-            )
-            return np.where(self.held > 0, np.maximum(np.floor(most * (2.0 - SAFE)), 0.0), 0.0)
+            most = np.maximum(np.floor(limits.most(sort[run]) * (2.0 - SAFE)), 0.0)
+            return np.where(self.held > 0, most, 0.0)
 
         # The longest run alone must fit already, which is cheap to see; rows still in play are `left`.
         longest = int(np.argmax(np.diff(self.units.runs)))
@@ -155,18 +177,16 @@ class Cuts:
         at = np.zeros(len(left))
         done = np.zeros(len(pp), bool)
         for stage in range(self.held.shape[1]):
-            time_left = slowest[left] - self.ends_s[left, stage]
-            room = capacity[left] - self.ends_bytes[left, stage]
-            held, reach = self.held[left, stage], at.copy()
+            room, reach = limits.total[left, stage], at.copy()
             for run, (start, stop) in enumerate(runs):
                 inside = (reach >= start) & (reach < stop)
                 if not inside.any():
                     continue
-                each = state[run, left] + held * saved[run, left]
-                most = np.floor(np.minimum(time_left / seconds[run, left], room / each) * (2.0 - SAFE))
+                each = limits.per_unit[sort[run], left, stage]
+                most = np.floor((room / each).min(axis=-1) * (2.0 - SAFE))
                 step = np.where(inside, np.maximum(np.minimum(most, stop - reach), 0.0), 0.0)
                 reach = reach + step
-                time_left, room = time_left - step * seconds[run, left], room - step * each
+                room = room - step[:, None] * each
             reach = np.minimum(reach, last - (pp[left] - 1 - stage))
             good = reach > at
             ends = good & (pp[left] - 1 == stage)
@@ -182,40 +202,40 @@ class Cuts:
                 break
         return done
 
-    def _greedy(self, slowest: Array, capacity: Array) -> Array:
-        """Units in order: each stage reaches as far as it can, leaving one for every later stage."""
-        rows, last = self.rows, len(self.units)
-        at = np.zeros(len(rows), np.int64)
-        each = np.arange(len(rows))
-        ok = np.ones(len(rows), bool)
+    def _greedy(self, limits: Limits) -> Array:
+        """`_by_runs` for many runs."""
+        last, pp = len(self.units), self.rows.pp
+        done, left, at = np.zeros(len(pp), bool), np.arange(len(pp)), np.zeros(len(pp), np.int64)
         for stage in range(self.held.shape[1]):
-            active = stage < rows.pp
-            bytes_to = self.state + self.held[:, stage, None] * self.saved
-            time_left = slowest - self.ends_s[:, stage] + self.seconds[each, at]
-            room = capacity - self.ends_bytes[:, stage] + bytes_to[each, at]
-            inside = (self.seconds <= time_left[:, None]) & (bytes_to <= room[:, None])
-            reach = np.minimum(inside.sum(axis=1) - 1, last - (rows.pp - 1 - stage))
-            ok &= ~active | (reach > at)
-            at = np.where(active, np.maximum(reach, at), at)
-        held: Array = ok & (at == last)
-        return held
+            taken = np.einsum("us,srl->rul", self.units.sorts_before, limits.per_unit[:, left, stage])
+            room = limits.total[left, stage] + taken[np.arange(len(left)), at]
+            reach = (taken <= room[:, None] * (2.0 - SAFE)).all(axis=2).sum(axis=1) - 1
+            reach = np.minimum(reach, last - (pp[left] - 1 - stage))
+            good = reach > at
+            ends = good & (pp[left] - 1 == stage)
+            done[left[ends]] = reach[ends] == last
+            left, at = left[good & ~ends], reach[good & ~ends]
+            if not len(left):
+                break
+        return done
 
     def __getitem__(self, index: Any) -> "Cuts":
-        names = ("costs", "seconds", "state", "saved", "ends_s", "ends_bytes", "held")
+        names = ("costs", "lines", "ends_s", "ends_bytes", "held", "lightest", "layer_bytes")
         return replace(self, **{n: getattr(self, n)[index] for n in names})
 
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
         """T*: a lower bound on max_s t_s, within `tolerance` of the least feasible one; inf where nothing fits."""
-        low, high = self.even_s, self.total_s
+        low = self.even_s
         out = low.copy()
         search = np.flatnonzero(~self.feasible(low, capacity))
         if not len(search):
             return out
         part = self if len(search) == len(low) else self[search]
-        below, above = low[search], high[search]
+        below, above = low[search], self.total_s[search] * _SLOW
         fits = part.feasible(above, capacity)
-        near = below * 1.03  # most are near an even cut: look there before halving the whole range
-        above = np.where((near < above) & part.feasible(near, capacity), near, above)
+        # Most are near an even cut: look there before halving the whole range.
+        for near in (2.0 * part.total_s, below * 1.3, below * 1.03):
+            above = np.where((near < above) & part.feasible(near, capacity), near, above)
         while np.any(fits & (above - below > tolerance * above)):
             middle = 0.5 * (below + above)
             good = part.feasible(middle, capacity)
@@ -229,12 +249,40 @@ class Cuts:
         left, below = np.arange(len(out)), 1.0
         for step in (*_LADDER, None):
             part = self if len(left) == len(out) else self[left]
-            good = part.feasible(part.total_s if step is None else part.even_s * step, capacity)
+            good = part.feasible(part.total_s * _SLOW if step is None else part.even_s * step, capacity)
             out[left[good]] = part.even_s[good] * below
             left, below = left[~good], step or 0.0
             if not len(left):
                 break
         return out
+
+    def least_total(self, slowest: Array, capacity: float) -> Array:
+        """Sum of all stage seconds, at least, of cuts whose stages take at most `slowest`, [R].
+
+        Stages take at most what they reach in that time. By convexity giving up a unit saves at most what the last one
+        there costs; what all reach together beyond the model is given up where that is most. Units count by what they
+        take at least.
+        """
+        if self.lines.working is None:
+            return self.total_s
+        limits = self.limits(slowest * (2.0 - SAFE), np.full(len(slowest), capacity + _BYTE))
+        stages = self.held.shape[1]
+        possible = self.units.possible(self.rows.pp, stages)
+        work = np.where(possible.transpose(2, 0, 1)[..., None], limits.per_unit, np.inf)
+        each = (work / self.shortest.T[:, :, None, None]).min(axis=0)
+        whole = self.lines.least[:, :, 0] @ self.units.prefix[-1]
+        most = np.minimum((limits.total / each).min(axis=-1), whole[:, None])
+        # Seconds at the farthest reach are the time a line allows less what of it is left.
+        time = limits.total[..., 1]
+        seconds = each[..., 1:] * most[..., None] - (limits.total[..., 1:] - time[..., None])
+        line = seconds.argmax(axis=-1)[..., None]
+        slope = np.take_along_axis(each[..., 1:], line, axis=-1)[..., 0]
+        active = self.held > 0
+        reached = np.where(active, seconds.max(axis=-1) + self.ends_s, 0.0).sum(axis=1)
+        beyond = np.where(active, most, 0.0).sum(axis=1) - whole
+        steepest = np.where(active, slope, 0.0).max(axis=1)
+        least: Array = np.maximum(self.total_s, (reached - np.maximum(beyond, 0.0) * steepest) * SAFE)
+        return least
 
     def bounds(
         self,
@@ -257,33 +305,71 @@ class Cuts:
         if len(near):
             part = self if len(near) == len(rows) else self[near]
             slowest = part.stepwise(capacity) if coarse else part.least_slowest(capacity, tolerance)
+            fits = np.isfinite(slowest)
             # One micro-batch in one chunk has no round to wait for, but memory may still forbid it.
-            waiting = np.where(np.isfinite(slowest), rounds[near] * np.minimum(slowest, part.total_s), np.inf)
-            out[near] = SAFE * (waiting + fixed[near])
-            if some is not None:
-                plain = part.rows.micro_batches - 1.0 / part.rows.vpp
-                least = some[near].least_s(plain, np.where(np.isfinite(slowest), slowest, 0.0))
-                with_some = SAFE * per_batch(setting, part.rows, part.total_s / part.rows.vpp + least)
-                out[near] = np.maximum(out[near], with_some)
+            out[near] = np.where(
+                fits, SAFE * (rounds[near] * np.where(fits, slowest, 0.0) + fixed[near]), np.inf
+            )
+            again = np.flatnonzero(fits & (out[near] < cutoff_s))
+            if len(again):
+                some = None if some is None else some[near[again]]
+                best = part[again]._summed(setting, slowest[again], cutoff_s, some, 1 if coarse else _PIECES)
+                out[near[again]] = np.maximum(out[near[again]], best)
         return out
+
+    def _summed(
+        self, setting: Setting, slowest: Array, cutoff_s: float, some: SomeStage | None, pieces: int
+    ) -> Array:
+        """Bounds that know of the least slowest stage and of what all take together, given what the slowest may take.
+
+        A plan below the cutoff has its slowest stage in one of some pieces of the range that the cutoff leaves: it waits
+        for the least of the piece, and all take what cuts within the most of the piece take.
+        """
+        rows = self.rows
+        plain = rows.micro_batches - 1.0 / rows.vpp
+        spare = (
+            cutoff_s / per_batch(setting, rows, np.ones(len(rows)))
+            - self.total_s / rows.vpp
+            - self.costs.once_s
+        )
+        most = np.where(plain > 0, spare / np.where(plain > 0, plain, 1.0), np.inf)
+        most = np.minimum(np.maximum(most, slowest), self.total_s * _SLOW)
+        best = np.full(len(rows), np.inf)
+        for piece in range(pieces):
+            low, high = (slowest + (most - slowest) * ((piece + i) / pieces) ** 2 for i in (0, 1))
+            total = self.least_total(high, setting.capacity_bytes) / rows.vpp
+            waits = plain * low + self.costs.once_s
+            if some is not None:
+                waits = np.maximum(waits, some.least_s(plain, low))
+            best = np.minimum(best, waits + total)
+        return SAFE * per_batch(setting, rows, best)
 
     def _within(self, cutoff_s: float, fixed: Array, rounds: Array, capacity: float) -> Array:
         """Whether a cut might stay below the cutoff: one pass at the slowest stage that the cutoff allows."""
         if not np.isfinite(cutoff_s):
             return np.ones(len(fixed), bool)
         spare = cutoff_s - fixed * SAFE
-        slowest = np.where(rounds > 0, spare / np.where(rounds > 0, rounds, 1.0), self.total_s)
+        slowest = np.where(rounds > 0, spare / np.where(rounds > 0, rounds, 1.0), np.inf)
         possible = (spare > 0) & (slowest >= self.even_s * SAFE)
-        return possible & self.feasible(np.minimum(slowest, self.total_s), capacity)
+        return possible & self.feasible(np.minimum(slowest, self.total_s * _SLOW), capacity)
 
     def least_bytes(self, steps: int = 30) -> Array:
         """Least capacity under which some cut fits, [R], from above."""
         low = np.zeros(len(self.rows))
-        high = self.state[:, -1] + self.held.max(axis=1) * self.saved[:, -1] + self.ends_bytes.max(axis=1)
-        unhurried = self.total_s * 2.0
+        whole = self.units.prefix[-1]
+        layers = self.costs.state @ whole + self.held.max(axis=1) * (self.costs.saved @ whole)
+        high = layers + self.ends_bytes.max(axis=1)
         for _ in range(steps):
             middle = 0.5 * (low + high)
-            good = self.feasible(unhurried, middle)
+            good = self.feasible(self.total_s * _SLOW, middle)
             high, low = np.where(good, middle, high), np.where(good, low, middle)
         out: Array = high
         return out
+
+
+def _lightest(costs: StageCosts, units: Units, stage: Array) -> Array:
+    """Bytes of the heaviest layer of each stage while it runs backward, at least, [R, S]: of a unit it may hold."""
+    each = np.where(units.sorts > 0, costs.working[:, None, :], 0.0).max(axis=2)
+    possible = units.possible(costs.rows.pp, stage.shape[1])
+    least: Array = np.where(possible, each[:, None, :], np.inf).min(axis=2)
+    return np.where(np.isfinite(least), least, 0.0)

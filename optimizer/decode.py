@@ -1,10 +1,12 @@
 """From a solved candidate to a layout, priced again by the cost model."""
 
+from typing import Any
+
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.tensors import words_of
+from meshwright.costmodel.tensors import HOST, words_of
 from meshwright.optimizer.plan import ModelDriftError
 from meshwright.optimizer.solve import Found
 
@@ -32,16 +34,37 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         name: int(getattr(row, name)[0])
         for name in ("dp_replicate", "dp_shard", "zero", "cp", "tp", "pp", "vpp", "ep", "etp", "micro_batch")
     }
-    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
     sequences = int(row.sequences[0])
+    hosts = any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix)
     return Layout(
         **number,
+        **_policies(setting, found),
         cp_kind=CP_KINDS[int(row.cp_kind[0])],
         sp=bool(row.sp[0]),
         schedule="interleaved" if number["vpp"] > 1 else "gpipe" if row.gpipe[0] else "1f1b",
         sequences=None if sequences == setting.training.sequences else sequences,
         layers_per_stage=found.lengths,
-        policies=words_of(row.policies[0].tolist(), present),
-        offload=OFFLOADS[int(row.offload[0])],
+        offload=_offload(OFFLOADS[int(row.offload[0])], hosts),
         placement=found.placement,
     )
+
+
+def _offload(allowed: str, hosts: bool) -> str:
+    """The class without activations where no policy keeps any on the host."""
+    used = [part for part in allowed.split("+") if part != "activations" or hosts]
+    return "+".join(used) or "none"
+
+
+def _policies(setting: Setting, found: Found) -> dict[str, Any]:
+    """Policies for all stages where they agree, else stage by stage."""
+    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
+    kinds = range(len(present))
+    met = [
+        {stage[k] if len(stage[k]) > 1 else stage[k][0][0] for stage in found.mixes if stage[k]}
+        for k in kinds
+    ]
+    if all(len(codes) <= 1 and all(isinstance(code, int) for code in codes) for codes in met):
+        (words,) = words_of([[[(code, 1) for code in codes] for codes in met]], present)  # type: ignore[misc]
+        return {"policies": words[:1] if len(set(words)) == 1 else words}
+    stages = words_of(found.mixes, present)
+    return {"stage_policies": tuple(w[:1] if len(set(w)) == 1 else w for w in stages)}

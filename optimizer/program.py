@@ -10,7 +10,7 @@ Subject   sum_{e of s} y_e = 1                     each stage one share         
           sum of h_e y_e over stages of a host <= host memory                      `_host_pools`
 
 Entries that pass the device memory, or that no complete cut within the cutoff can use, are never made (reach
-windows). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
+windows; `optimizer.entries`). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
 """
 
 from dataclasses import dataclass
@@ -21,27 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
-from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.entries import Entries
 from meshwright.optimizer.hosts import HostShare
 
 Array = NDArray[Any]
 TICKS = 100_000_000  # ticks in the cutoff of a row: resolution 1e-8, totals far below 2**53
-
-
-@dataclass(frozen=True)
-class Entries:
-    """Shares a stage may take. Arrays of shape [E]; `start` is -1 where units are alike and only length counts."""
-
-    stage: Array
-    start: Array
-    length: Array
-    seconds: Array
-    once: Array
-    host: Array
-
-    def __len__(self) -> int:
-        return len(self.stage)
 
 
 @dataclass(frozen=True)
@@ -50,10 +35,9 @@ class CutResult:
 
     Attributes:
         status: OPTIMAL, INFEASIBLE (no cut within the cutoff), FEASIBLE or UNKNOWN (work limit).
-        lengths: units of each stage; empty without a solution.
+        lengths: units of each stage; empty without a solution. chosen: the entry of each stage.
         value_s, bound_s: step seconds of the solution and the solver's bound, before slack.
         slack_s: seconds that rounding can hide.
-        free: no share was left out for want of memory, nor does a host bind: slower layers cannot do better.
     """
 
     status: str
@@ -61,77 +45,7 @@ class CutResult:
     value_s: float
     bound_s: float
     slack_s: float
-    free: bool = False
-
-
-def entries_of(table: StageTable, cuts: Cuts, slowest: float, capacity: int) -> Entries:
-    """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut."""
-    units = len(cuts.units)
-    # Where units are alike a share is told by its length alone, as if it started at 0.
-    start, stop = (x.ravel() for x in np.meshgrid(*(np.arange(units + 1),) * 2, indexing="ij"))
-    shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
-    start, stop = start[shares], stop[shares]
-    good = _fitting(cuts, start, stop, slowest, capacity)
-    if cuts.units.alike:
-        stage, length = _alike_windows(good)
-        return _price(table, cuts, stage, np.full(len(stage), -1), length)
-    rows = [(start[g], stop[g] - start[g]) for g in good]
-    return _price(table, cuts, *_reach_windows(rows, units))
-
-
-def _fitting(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
-    """Whether each share is within time and memory on each stage of a single row, [S, shares]."""
-    seconds, state, saved = (x[0, stop] - x[0, start] for x in (cuts.seconds, cuts.state, cuts.saved))
-    pp = int(cuts.rows.pp[0])
-    ends_s, ends_bytes, held = (x[0, :pp, None] for x in (cuts.ends_s, cuts.ends_bytes, cuts.held))
-    fits: Array = (seconds + ends_s <= slowest) & (state + held * saved + ends_bytes <= capacity)
-    return fits
-
-
-def _alike_windows(good: Array) -> tuple[Array, Array]:
-    """(stage, length) of lengths, one to all units, that the other stages can complete to all units."""
-    units = good.shape[1]
-    some = good.any(axis=1)
-    least = np.where(some, np.argmax(good, axis=1) + 1, units + 1)
-    most = np.where(some, units - np.argmax(good[:, ::-1], axis=1), 0)
-    length = np.arange(1, units + 1)
-    room_most, room_least = units - (most.sum() - most), units - (least.sum() - least)
-    stage, at = np.nonzero(good & (length >= room_most[:, None]) & (length <= room_least[:, None]))
-    return stage, length[at]
-
-
-def _reach_windows(rows: list[tuple[Array, Array]], units: int) -> tuple[Array, Array, Array]:
-    """Keep shares on some complete path from unit 0 to the last."""
-    forward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
-    forward[0][0] = True
-    for s, (start, length) in enumerate(rows):
-        forward[s + 1][(start + length)[forward[s][start]]] = True
-    backward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
-    backward[-1][units] = True
-    for s in range(len(rows) - 1, -1, -1):
-        start, length = rows[s]
-        backward[s][start[backward[s + 1][start + length]]] = True
-    stage, starts, lengths = [], [], []
-    for s, (start, length) in enumerate(rows):
-        good = forward[s][start] & backward[s + 1][start + length]
-        stage.append(np.full(int(good.sum()), s))
-        starts.append(start[good])
-        lengths.append(length[good])
-    return np.concatenate(stage), np.concatenate(starts), np.concatenate(lengths)
-
-
-def _price(table: StageTable, cuts: Cuts, stage: Array, start: Array, length: Array) -> Entries:
-    """Seconds and host bytes of the shares, by the cost model."""
-    at = np.maximum(start, 0)
-    counts = (cuts.units.prefix[at + length] - cuts.units.prefix[at])[None]
-    stages = stage[None, :]
-    if not len(stage):
-        empty = np.zeros(0)
-        return Entries(stage, start, length, empty, empty, empty)
-    return Entries(
-        stage, start, length,
-        table.stage_s(stages, counts)[0], table.once_s(stages, counts)[0], table.host_bytes(stages, counts)[0],
-    )  # fmt: skip
+    chosen: tuple[int, ...] = ()
 
 
 def solve_cut(
@@ -189,11 +103,10 @@ def solve_cut(
         raise RuntimeError(f"the stage program is invalid: {program.validate()}")
     if status not in ("OPTIMAL", "FEASIBLE"):
         return CutResult(status, (), np.inf, solver.best_objective_bound * tick / v, slack)
-    lengths = tuple(
-        int(entries.length[next(e for e in members if solver.value(take[e]))]) for members in of_stage
-    )
+    chosen = tuple(int(next(e for e in members if solver.value(take[e]))) for members in of_stage)
+    lengths = tuple(int(entries.length[e]) for e in chosen)
     value = round(solver.objective_value) * tick / v
-    return CutResult(status, lengths, value, solver.best_objective_bound * tick / v, slack)
+    return CutResult(status, lengths, value, solver.best_objective_bound * tick / v, slack, chosen)
 
 
 def _labels(entries: Entries) -> list[tuple[int, int, int]]:

@@ -1,6 +1,6 @@
 """Refinements of the search: what each lists, and the bound of every child.
 
-    frame -> shape -> offload, memory (and named policies) -> together -> row -> cut -> split
+    frame -> shape -> offload, memory (and policies where layers do not mix them) -> together -> row -> cut -> split
 
 A child's bound is never below its parent's: both hold for it. Every step takes (bounds, candidates, cutoff) and gives
 (bounds, children); a bound of inf says that nothing fits the device memory.
@@ -14,20 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
-from meshwright.costmodel.layer import least_seconds
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.once import Once, SomeStage, reduction_s
-from meshwright.costmodel.pipeline import step_s
 from meshwright.costmodel.placement import joint_splits, least_strides, placeable
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import distinct
 from meshwright.costmodel.stages import StageCosts, StageTable
-from meshwright.costmodel.tensors import OPEN
 from meshwright.optimizer.bounds import SAFE, best_comm, hosts_may_hold, loosest, per_batch, row_bounds
-from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.menus import least_layer_s
+from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.settled import Placed, Settled
 from meshwright.optimizer.space import (
     Space,
@@ -37,14 +34,13 @@ from meshwright.optimizer.space import (
     with_policy,
     with_sharding,
 )
+from meshwright.optimizer.units import Units
 
 Array = NDArray[Any]
 Step = Callable[[Array, Any, float], tuple[Array, Any]]
 
-# Rows whose policies are looked at one by one while they are open.
-_FEW = 64
-BEATEN = "bound passes the best plans"
-TOO_LARGE = "no cut fits the device memory"
+# Prices of memory by which open policies are bounded, far from a plan and close to one.
+_COARSE, _FINE = 3, 10
 TOGETHER = "the degrees fit the network together"
 HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
@@ -66,12 +62,12 @@ class Refiner:
     @property
     def steps(self) -> tuple[Step, ...]:
         """In order, from frames on."""
-        memory: tuple[Step, ...] = (self.room, self.offload, self.memory)
-        if not self.space.menus.by_tensor:  # few policies: rather as rows of their own than open
+        memory: tuple[Step, ...] = (self.offload, self.memory)
+        if not self.space.menus.mixes:
             memory += tuple(
                 step for k in self.space.kinds_by_weight for step in (self.policy(k), self.memory)
             )
-        return (self.shapes, *memory, self.together, self.rows, self.cuts, self.splits)
+        return (self.shapes, self.room, *memory, self.together, self.rows, self.cuts, self.splits)
 
     def shapes(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Frames that the network holds, with experts and the kind of context parallelism."""
@@ -90,15 +86,20 @@ class Refiner:
         """
         if np.isfinite(cutoff_s):
             return bounds, rows
-        holds = np.zeros(len(rows), bool)
+        capacity, holds = self.setting.capacity_bytes, np.zeros(len(rows), bool)
+
+        def reachable(cuts: Cuts, part: Array) -> Array:
+            return cuts.feasible(np.full(len(part), np.inf), capacity).astype(float)
+
         for offload in self.space.offloads:
             left = np.flatnonzero(~holds)
             if len(left):
-                holds[left] = self._holds(loosest(self._table(offloading(rows[left], offload))))
+                table = self._table(offloading(rows[left], offload))
+                holds[left] = self._by_depth(table, loosest(table), np.arange(len(left)), 0, reachable) > 0
         return np.where(holds, bounds, np.inf), rows
 
     def offload(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
-        """Which class of tensors is offloaded."""
+        """Which class of tensors may be offloaded."""
         return self._open(with_offload(self.space, rows))
 
     def policy(self, kind: int) -> Step:
@@ -108,11 +109,6 @@ class Refiner:
             return self._open(with_policy(self.space, rows, kind, self.funnel))
 
         return refine
-
-    def _step_of_layer(self, rows: Rows, kind: int) -> Array:
-        """Step seconds, at least, of a second more on every layer of a kind, [R]."""
-        total = np.full(len(rows), float(self.setting.model.layers_by_kind[kind]))
-        return per_batch(self.setting, rows, step_s(rows, total / rows.pp, total, np.zeros(len(rows))))
 
     def _table(self, rows: Rows) -> StageTable:
         """Every collective at its fastest split."""
@@ -127,55 +123,11 @@ class Refiner:
 
     def memory(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """The same with the device memory, at the least any data sharding needs."""
-        table = self._table(rows)
-        return self._in_memory(bounds, table, cutoff_s, 0.02, loosest(table)), rows
-
-    def _in_memory(
-        self,
-        bounds: Array,
-        table: StageTable,
-        cutoff_s: float,
-        tolerance: float,
-        costs: StageCosts | None = None,
-        some_stages: Callable[[], SomeStage] | None = None,
-    ) -> Array:
-        """Bounds over all cuts that fit the memory, and over what policies that are still open may be.
-
-        `costs` are the table's with the state that counts; `some_stages` are stages that every cut has.
-        """
-        bounds, costs = bounds.copy(), table.costs if costs is None else costs
-        near = np.flatnonzero(bounds < cutoff_s)
-        if not len(near):
-            return bounds
-        stages = None if some_stages is None else some_stages()
-
-        def tighten(near: Array, layer_s: Array | None = None) -> Array:
-            part = costs[near] if layer_s is None else replace(costs[near], layer_s=layer_s)
-            found = self._cut_bounds(
-                part, cutoff_s, tolerance, stages is None, None if stages is None else stages[near]
-            )
-            bounds[near] = np.maximum(bounds[near], found)
-            return near[bounds[near] < cutoff_s]
-
-        near = tighten(near)
-        if self.space.menus.by_tensor and (table.rows.policies & OPEN).any():
-            # Policy by policy only where few rows are left, and before their network multiplies them.
-            for coarse in (True, False) if stages is None else (True,):
-                if len(near) and (coarse or len(near) <= _FEW):
-                    least = least_layer_s(self.space.menus, table, costs, near, self._holds, coarse)
-                    fit = np.isfinite(least).all(axis=1)
-                    bounds[near[~fit]] = np.inf
-                    near = tighten(near[fit], least[fit])
-        return bounds
-
-    def _holds(self, costs: StageCosts) -> Array:
-        """Whether some cut of each row fits the memory, however slow, [R]."""
-        capacity = self.setting.capacity_bytes
-
-        def reachable(cuts: Cuts, part: Array) -> Array:
-            return cuts.feasible(2.0 * cuts.total_s, capacity).astype(float)
-
-        return self._by_depth(costs, reachable) > 0
+        table, near = self._table(rows), np.flatnonzero(bounds < cutoff_s)
+        bounds = bounds.copy()
+        cut = self._cut_bounds(table, loosest(table), near, cutoff_s, 0.02, coarse=True)
+        bounds[near] = np.maximum(bounds[near], cut)
+        return bounds, rows
 
     def together(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Bounds with all degrees on the network at once, data parallelism as one degree: its best split."""
@@ -205,11 +157,15 @@ class Refiner:
             return bounds, settled
         table = self._table(settled.rows)
         once_s = table.once_mean_s(self._reduction_s(table.once))
-        self.funnel.remove(TOGETHER, int(np.isinf(once_s).sum()))
-        more = per_batch(self.setting, settled.rows, once_s - table.costs.once_s)
-        costs = replace(table.costs, once_s=once_s)
-        bounds = self._in_memory(bounds + SAFE * more, table, cutoff_s, 1e-3, costs)
         placed = np.isfinite(once_s)
+        self.funnel.remove(TOGETHER, int((~placed).sum()))
+        more = per_batch(self.setting, settled.rows, once_s - table.costs.once_s)
+        bounds = bounds + SAFE * more
+        near = np.flatnonzero(placed & (bounds < cutoff_s))
+        costs = replace(table.costs, once_s=once_s)
+        bounds[near] = np.maximum(
+            bounds[near], self._cut_bounds(table, costs, near, cutoff_s, 1e-3, coarse=True)
+        )
         return bounds[placed], settled[placed]
 
     def _reduction_s(self, once: Once) -> Array:
@@ -249,77 +205,53 @@ class Refiner:
 
     def placed_bounds(self, placed: Placed, cutoff_s: float) -> Array:
         """Bounds of placed rows: memory aside first, since most pass the cutoff by what their network costs."""
-        table = self._placed_table(placed)
+        table = StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
         bounds = row_bounds(table)
-        return (
-            self._in_memory(bounds, table, cutoff_s, 1e-6, some_stages=table.some_stages)
-            if len(placed)
-            else bounds
-        )
-
-    def policies(self, bounds: Array, placed: Placed, cutoff_s: Array) -> tuple[Array, Placed]:
-        """Placed rows with every recompute policy of every layer kind that may stay below each one's cutoff."""
-        for kind in self.space.kinds_by_weight if len(placed) else ():
-            if not (placed.rows.policies[:, kind] & OPEN).any():
-                continue
-            table, menu = self._placed_table(placed), self.space.menus.of(placed.rows, kind)
-            every = np.arange(len(placed))
-            least = least_layer_s(self.space.menus, table, table.costs, every, self._holds, coarse=False)
-            each = least_seconds(self.setting, table.layers[kind], menu.of_rows())
-            with np.errstate(invalid="ignore"):
-                spare = (cutoff_s - row_bounds(table, layer_s=least)) / self._step_of_layer(placed.rows, kind)
-                more = each * SAFE - least[:, [kind]]
-            wanted = (each >= least[:, [kind]] * SAFE) & (more <= spare[:, None])
-            wanted &= np.all(np.isfinite(least), axis=1, keepdims=True)
-            of_row, rows = menu.chosen_rows(placed.rows, kind, wanted)
-            listed = int(menu.exist[menu.of_row].sum())
-            self.funnel.enter("choices", listed)
-            fits = hosts_may_hold(self.setting, rows)
-            self.funnel.remove(HOSTS, int((~fits).sum()))
-            self.funnel.remove(BEATEN, listed - len(rows))
-            placed, cutoff_s = replace(placed[of_row[fits]], rows=rows[fits]), cutoff_s[of_row[fits]]
-            found = self.placed_bounds(placed, float(cutoff_s.max(initial=0.0)))
-            bounds = np.maximum(bounds[of_row[fits]], found)
-            near = bounds < cutoff_s
-            self.funnel.remove(TOO_LARGE, int(np.isinf(bounds).sum()))
-            self.funnel.remove(BEATEN, int((~near & np.isfinite(bounds)).sum()))
-            bounds, placed, cutoff_s = bounds[near], placed[near], cutoff_s[near]
-            if not len(placed):
-                break
-        return bounds, placed
-
-    def layer_s(self, placed: Placed) -> Array:
-        """Seconds of one layer of each kind of placed rows, [R, K]."""
-        return self._placed_table(placed).layer_s if len(placed) else np.zeros((0, 0))
-
-    def _placed_table(self, placed: Placed) -> StageTable:
-        return StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
+        near = np.flatnonzero(bounds < cutoff_s)
+        if len(near):
+            exact = self._cut_bounds(table, table.costs, near, cutoff_s, 1e-6, some=table.some_stages())
+            bounds[near] = np.maximum(bounds[near], exact)
+        return bounds
 
     def _cut_bounds(
         self,
+        table: StageTable,
         costs: StageCosts,
+        near: Array,
         cutoff_s: float,
         tolerance: float,
         coarse: bool = False,
         some: SomeStage | None = None,
     ) -> Array:
-        """Bounds over all cuts."""
+        """Bounds of some rows over all cuts and, where they are open, over all policies.
+
+        `costs` are the table's with the state that counts.
+        """
 
         def bounds(cuts: Cuts, part: Array) -> Array:
             stages = None if some is None else some[part]
             return cuts.bounds(self.setting, cutoff_s, tolerance, coarse, stages)
 
-        return self._by_depth(costs, bounds)
+        return self._by_depth(table, costs, near, _COARSE if coarse else _FINE, bounds)
 
-    def _by_depth(self, costs: StageCosts, value: Callable[[Cuts, Array], Array]) -> Array:
-        """A value of each row, by groups of rows that are cut from the same units and are about as deep.
+    def _by_depth(
+        self,
+        table: StageTable,
+        costs: StageCosts,
+        near: Array,
+        prices: int,
+        value: Callable[[Cuts, Array], Array],
+    ) -> Array:
+        """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
         Tables are as wide as the deepest pipeline in them.
         """
-        rows, out = costs.rows, np.zeros(len(costs.rows))
+        rows, out = costs.rows[near], np.zeros(len(near))
         depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
         groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
         for g, group in enumerate(groups):
             part = np.flatnonzero(of_row == g)
-            out[part] = value(Cuts.of(costs[part], Units.of(self.setting, int(group // 64))), part)
+            lines = lines_of(self.space.menus, table, costs, near[part], prices)
+            cuts = Cuts.of(costs[near[part]], Units.of(self.setting, int(group // 64)), lines)
+            out[part] = value(cuts, near[part])
         return out

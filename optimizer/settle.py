@@ -1,9 +1,10 @@
 """Settle one placed plan: the layers of its stages, proven by the program of `optimizer.program`."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import OFFLOADS, Placement
@@ -11,14 +12,22 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.hardware.errors import InputError, shown
-from meshwright.optimizer.bounds import best_comm, per_batch
-from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.bounds import per_batch
+from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.entries import Entries, entries_of, no_entries
 from meshwright.optimizer.hosts import HostShare, host_shares
-from meshwright.optimizer.program import CutResult, Entries, entries_of, solve_cut
+from meshwright.optimizer.lines import lines_of
+from meshwright.optimizer.menus import Menus
+from meshwright.optimizer.mixes import Mix, Offer, offers_of
+from meshwright.optimizer.program import CutResult, solve_cut
 from meshwright.optimizer.settled import Placed
+from meshwright.optimizer.units import Units
 
+Array = NDArray[Any]
+
+# Prices of memory by which open policies are bounded.
+_PRICES = 16
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
-_ENDLESS = 2**62  # bytes that every share fits
 _ROOM = (1.001, 1.02, 1.5, float("inf"))
 
 
@@ -51,65 +60,75 @@ class SolveOptions:
 
 @dataclass(frozen=True)
 class Found:
-    """A solved candidate: one row, its placement, the layers of its stages.
+    """A solved candidate: one row, its placement, the layers of its stages and their policies.
 
-    `value_s` and `bound_s` are for the nominal batch; `slack_s` is what rounding in the solver can hide.
+    `value_s` and `bound_s` are for the nominal batch; `slack_s` is what rounding in the solver can hide. `mixes` has
+    (policy, layers) of each kind by stage.
     """
 
     row: Rows
     placement: Placement
     lengths: tuple[int, ...]
+    mixes: tuple[tuple[Mix, ...], ...]
     value_s: float
     bound_s: float
     slack_s: float
 
 
+@dataclass(frozen=True)
+class _Stages:
+    """One placed row, ready to be cut."""
+
+    table: StageTable
+    cuts: Cuts
+    offers: tuple[Offer, ...]
+    hosts: tuple[HostShare, ...]
+
+    @property
+    def most_s(self) -> float:
+        """Seconds that no step takes: every micro-batch through everything, with the slowest policies."""
+        layers = self.cuts.units.prefix[-1]
+        slowest = sum(n * float(o.seconds.max(initial=0.0)) for n, o in zip(layers, self.offers, strict=True))
+        rounds = float(self.table.rows.micro_batches[0]) + 1.0
+        total = float(self.cuts.total_s[0]) + slowest
+        return 1.01 * (rounds * total + float(self.table.once_most_s()[0]))
+
+
 @dataclass
 class Settler:
-    """Settles plans of one question; remembers programs, and which rows no sharing of hosts can hold."""
+    """Settles plans of one question; remembers programs."""
 
     setting: Setting
     options: SolveOptions
-    _hold: dict[tuple[Any, ...], bool] = field(default_factory=dict)
+    menus: Menus
+    host_short: bool = False  # some plan that the devices hold overfills hosts
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
 
-    def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float, float]:
-        """(status, plan, bound, free bound) of one placed plan, in seconds of the nominal batch.
+    def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
+        """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
 
         `bound_s` is a bound on it, above `cutoff_s` it is of no use. The bound that comes back matters where the
-        status is UNKNOWN or FEASIBLE, that is, where the work limit came first. The free bound holds for every plan
-        that differs in policies alone and whose layers take as long or longer, whatever memory they need; 0 if unknown.
+        status is UNKNOWN or FEASIBLE, that is, where the work limit came first.
         """
         setting, row = self.setting, plan.rows
-        units = Units.of(setting, int(row.vpp[0]))
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
-        cuts = Cuts.of(table.costs, units)
+        units = Units.of(setting, int(row.vpp[0]))
+        lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
+        offers = offers_of(setting, self.menus, plan)
+        if not all(map(len, offers)):
+            return "INFEASIBLE", None, bound_s
+        stages = _Stages(table, Cuts.of(table.costs, units, lines), offers, self.hosts(plan))
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        result = self._best_cut(table, cuts, self.hosts(plan), cutoff_s / scale, bound_s / scale)
+        result, entries = self._best_cut(stages, cutoff_s / scale, bound_s / scale)
         bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
-        least = cutoff_s if result.status == "INFEASIBLE" else bound - result.slack_s * scale
-        free = least if result.free and result.status in ("OPTIMAL", "INFEASIBLE") else 0.0
         if not result.lengths:
-            return result.status, None, bound, free
+            return result.status, None, bound
         size = setting.model.layers // len(units)
         lengths = tuple(n * size for n in result.lengths)
-        found = Found(row, plan.placement, lengths, result.value_s * scale, bound, result.slack_s * scale)
-        return result.status, found, bound, free
-
-    def hosts_hold(self, plan: Placed) -> bool:
-        """Whether some cut keeps what is offloaded within the hosts' memory, however slow."""
-        hosts = self.hosts(plan)
-        if not hosts:
-            return True
-        key = (*(tuple(getattr(plan.rows, f.name).ravel().tolist()) for f in fields(plan.rows)), hosts)
-        if key not in self._hold:
-            setting, row = self.setting, plan.rows
-            table = StageTable.of(setting, row, best_comm(setting, row))
-            cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
-            entries = entries_of(table, cuts, float(cuts.total_s[0]) * 2, setting.capacity_bytes)
-            result = self._solve(cuts, entries, self._ceiling(table, cuts), 0.0, hosts)
-            self._hold[key] = result.status != "INFEASIBLE"
-        return self._hold[key]
+        mixes = tuple(entries.mixes[e] for e in result.chosen)
+        slack = result.slack_s * scale
+        found = Found(row, plan.placement, lengths, mixes, result.value_s * scale, bound, slack)
+        return result.status, found, bound
 
     def hosts(self, plan: Placed) -> tuple[HostShare, ...]:
         """How stages share hosts; nothing where no host keeps anything."""
@@ -119,43 +138,66 @@ class Settler:
         sizes = tuple(level.size for level in cluster.levels)
         return host_shares(plan.factors[0], plan.strides[0], sizes, cluster.devices_per_host or 1)
 
-    def _best_cut(
-        self, table: StageTable, cuts: Cuts, hosts: tuple[HostShare, ...], cutoff_s: float, bound_s: float
-    ) -> CutResult:
+    def _best_cut(self, stages: _Stages, cutoff_s: float, bound_s: float) -> tuple[CutResult, Entries]:
         """Solve below the cutoff: first near the bound, since few entries lie there, then further up."""
-        row = table.rows
-        most, total = float(cuts.total_s[0]), float(cuts.total_s[0]) / float(row.vpp[0])
-        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
-        floor = min(float(cuts.least_slowest(self.setting.capacity_bytes, 1e-5)[0]), most)
-        cutoff_s = min(cutoff_s, self._ceiling(table, cuts))
+        cuts = stages.cuts
+        floor = float(cuts.least_slowest(self.setting.capacity_bytes, 1e-5)[0])
+        if not np.isfinite(floor):
+            return CutResult("INFEASIBLE", (), np.inf, np.inf, 0.0), no_entries()
+        cutoff_s = min(cutoff_s, stages.most_s)
         for room in _ROOM:
             trial = min(cutoff_s, room * bound_s)
-            # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
-            slowest = most if rounds == 0 else min(most, max((trial - total) / rounds, floor))
-            entries = entries_of(table, cuts, slowest * (1 + 1e-6), self.setting.capacity_bytes)
-            result = self._solve(cuts, entries, trial, floor, hosts)
+            result, entries = self._within(stages, trial, floor)
             if result.status != "INFEASIBLE" or trial == cutoff_s:
                 break
-        if hosts:
-            return result
-        return replace(
-            result, free=len(entries_of(table, cuts, slowest * (1 + 1e-6), _ENDLESS)) == len(entries)
-        )
+        return result, entries
 
-    def _ceiling(self, table: StageTable, cuts: Cuts) -> float:
-        """Seconds that no cut takes: every micro-batch through everything."""
-        rounds = float(table.rows.micro_batches[0]) + 1.0
-        return 1.01 * (rounds * float(cuts.total_s[0]) + float(table.once_most_s()[0]))
+    def _within(self, stages: _Stages, trial_s: float, floor_s: float) -> tuple[CutResult, Entries]:
+        """Solve with the entries that plans within some seconds can use."""
+        row, total = stages.table.rows, float(stages.cuts.total_s[0])
+        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
+        # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
+        spare = max((trial_s - total / float(row.vpp[0])) / rounds, floor_s) if rounds else trial_s
+        slowest = spare * (1 + 1e-6)
+        fastest = tuple(o.unbeaten() for o in stages.offers)
+        entries = self._entries(stages, fastest, slowest)
+        if not stages.hosts:
+            return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
+        apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
+        if not apart.chosen or _hold(stages.hosts, entries.host[list(apart.chosen)], self._host_bytes):
+            return apart, entries
+        self.host_short = True
+        every = tuple(o.unbeaten(host=True) for o in stages.offers)
+        entries = self._entries(stages, every, slowest, shares_hosts=True)
+        result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
+        if entries.whole:
+            return result, entries
+        status = {"OPTIMAL": "FEASIBLE", "INFEASIBLE": "UNKNOWN"}.get(result.status, result.status)
+        return replace(result, status=status, bound_s=apart.bound_s), entries
+
+    @property
+    def _host_bytes(self) -> float:
+        return float(self.setting.cluster.host_memory_bytes or 0)
+
+    def _entries(
+        self, stages: _Stages, offers: tuple[Offer, ...], slowest: float, shares_hosts: bool = False
+    ) -> Entries:
+        capacity = self.setting.capacity_bytes
+        return entries_of(stages.table, stages.cuts, offers, slowest, capacity, shares_hosts)
 
     def _solve(
         self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]
     ) -> CutResult:
         """Solve, or recall: many placements of a row cost its stages the same."""
-        row, arrays = cuts.rows, (getattr(entries, f.name) for f in fields(entries))
+        row = cuts.rows
         numbers = (int(row.pp[0]), int(row.micro_batches[0]), int(row.vpp[0]), cutoff_s, floor_s)
-        key = (*numbers, hosts, *(a.tobytes() for a in arrays))
+        key = (*numbers, hosts, *(a.tobytes() for a in entries.arrays()))
         if key not in self._known:
-            memory = float(self.setting.cluster.host_memory_bytes or 0)
             effort = (self.options.work_limit, self.options.seed)
-            self._known[key] = solve_cut(cuts, entries, cutoff_s, floor_s, hosts, memory, *effort)
+            self._known[key] = solve_cut(cuts, entries, cutoff_s, floor_s, hosts, self._host_bytes, *effort)
         return self._known[key]
+
+
+def _hold(hosts: tuple[HostShare, ...], kept: Array, room: float) -> bool:
+    """Whether hosts of `room` bytes hold what one device of each stage keeps there."""
+    return all(sum(count * kept[stage] for stage, count in shares) <= room for shares in hosts)

@@ -1,6 +1,6 @@
 """Candidates whose every decision but the network's is taken, and what a user sees of them."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -60,19 +60,11 @@ _VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
 
 def visible_columns(rows: Rows) -> Array:
     """What must differ between two plans of the list, [R, columns]."""
-    return np.stack([getattr(rows, n) for n in _VISIBLE], axis=1)
+    return np.concatenate([np.stack([getattr(rows, n) for n in _VISIBLE], axis=1), rows.policies], axis=1)
 
 
 def visible(row: Rows) -> tuple[int, ...]:
     return tuple(visible_columns(row)[0].tolist())
-
-
-def but_policies(plan: Placed) -> tuple[Any, ...]:
-    """Everything about one placed row but its policies and which activations the host keeps."""
-    row = plan.rows
-    columns = [row.offloads_optimizer if f.name == "offload" else getattr(row, f.name) for f in fields(row)]
-    rest = (int(x[0]) for f, x in zip(fields(row), columns, strict=True) if f.name != "policies")
-    return (*rest, plan.factors.tobytes(), plan.strides.tobytes())
 
 
 def order(row: Rows) -> tuple[int, ...]:

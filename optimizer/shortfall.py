@@ -17,12 +17,22 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import best_comm, hosts_may_hold
-from meshwright.optimizer.cuts import Cuts, Units
+from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.entries import entries_of
 from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.program import entries_of
+from meshwright.optimizer.mixes import Mix, Offer
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.solve import Found
-from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_policy, with_sharding
+from meshwright.optimizer.space import (
+    Space,
+    frames,
+    with_experts,
+    with_leanest,
+    with_offload,
+    with_policy,
+    with_sharding,
+)
+from meshwright.optimizer.units import Units
 
 Array = NDArray[Any]
 
@@ -37,7 +47,7 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
         for at in range(0, len(frame), 4096):
             rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel))
             for kind in space.kinds_by_weight:
-                rows = with_policy(space, rows, kind, funnel)
+                rows = _with_policy(space, rows, kind)
             if len(rows):
                 bounds = _least_need(space, rows)
                 open_rows.push(bounds[bounds < need], rows[bounds < need])
@@ -47,6 +57,11 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
     while open_rows.least < need:
         best, need = _closer(space, open_rows, best, need)
     return (None, 0.0) if best is None else (_cut(space, best, need), need - setting.capacity_bytes)
+
+
+def _with_policy(space: Space, rows: Rows, kind: int) -> Rows:
+    """Rows with the policies of one layer kind among which the least memory is."""
+    return with_leanest(space, rows, kind) if space.menus.mixes else with_policy(space, rows, kind, Funnel())
 
 
 def _closer(space: Space, open_rows: Level, best: Rows | None, need: float) -> tuple[Rows | None, float]:
@@ -75,7 +90,7 @@ def _least_need(space: Space, rows: Rows) -> Array:
     whole = memory_costs(setting, Shapes.of(setting, rows))  # gathers nothing: the least transient bytes
     layers = np.array(setting.model.layers_by_kind, float)
     spread = (state.state_bytes + whole.saved) @ layers + state.first_bytes + state.last_bytes
-    need: Array = spread / rows.pp + np.minimum(whole.transient, whole.transient_last)
+    need: Array = spread / rows.pp + whole.working.min(axis=1) + whole.gathers
     return need
 
 
@@ -100,12 +115,22 @@ def _cut(space: Space, row: Rows, need: float) -> Found:
     setting = space.setting
     table = StageTable.of(setting, row, best_comm(setting, row))
     cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
-    entries = entries_of(table, cuts, np.inf, int(need * (1 + 1e-6)))
+    offers = tuple(_only_offer(table, k) for k in range(len(setting.model.kinds)))
+    entries = entries_of(table, cuts, offers, np.inf, int(need * (1 + 1e-6)))
     size = setting.model.layers // len(cuts.units)
     degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
     placement = next(enumerate_placements(degrees, setting.cluster.levels))
     lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
-    return Found(row, placement, tuple(n * size for n in lengths), 0.0, 0.0, 0.0)
+    codes = row.policies[0].tolist()
+    mixes: tuple[tuple[Mix, ...], ...] = (tuple(((code, 1),) for code in codes),)
+    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0)
+
+
+def _only_offer(table: StageTable, kind: int) -> Offer:
+    """The policy of a row that has chosen one."""
+    memory = table.memory
+    columns = (table.rows.policies, table.layer_s, memory.saved, memory.host_saved, memory.working)
+    return Offer(*(x[:, kind] for x in columns))
 
 
 def _farthest(stage: Array, start: Array, length: Array, pp: int, units: int) -> list[int]:

@@ -20,18 +20,20 @@ from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.placement import innermost, nestings, strides_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
-from meshwright.optimizer.bounds import SAFE, frame_bounds
+from meshwright.optimizer.bounds import frame_bounds
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import Level, concatenate
-from meshwright.optimizer.refine import BEATEN, HOSTS, TOO_LARGE, Refiner
+from meshwright.optimizer.refine import HOSTS, Refiner
 from meshwright.optimizer.settle import Found, Settler, SolveOptions
-from meshwright.optimizer.settled import Placed, Settled, but_policies, order, visible, visible_columns
+from meshwright.optimizer.settled import Placed, Settled, order, visible, visible_columns
 from meshwright.optimizer.space import Space, frames
 
 Array = NDArray[Any]
 
 __all__ = ["BEATEN", "GIVE_UP", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveOptions", "Watch"]
 
+BEATEN = "bound passes the best plans"
+TOO_LARGE = "no cut fits the device memory"
 SIZES = "batch sizes that divide less well"
 # Frames of several batches listed at once.
 _AT_ONCE = 300_000
@@ -41,13 +43,11 @@ _TOGETHER = 1.02
 _POOR, _AHEAD = 2.0, 1.3
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
-# Multiples of a placed plan's bound within which its first policies are looked for, unless what it has to beat is near.
-_DIVES, _NEAR = (1.02, float("inf")), 1.05
 # Candidates left open by the solver's work limit after which looking further tells nothing.
 GIVE_UP = 64
 # Least and most candidates of each level refined at once, by how many children they have.
 _FRAMES, _MEMORY = (256, 2048), (2048, 8192)
-_ROWS, _REST = ((512, 2048), (128, 1024), (2048, 16384)), ((16, 256), (32, 128), (4, 32), (1, 64))
+_REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
 
 
 # Called between refinements with the search, its lowest open bound and what is open; True ends the search.
@@ -65,8 +65,6 @@ class Search:
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
-    # Of placed plans but for their policies: a bound on all whose layers take as long as these, or longer.
-    _free: dict[tuple[Any, ...], tuple[float, Array]] = field(default_factory=dict)
     within_s: float = float("inf")  # slower plans are of no use: finding none proves that none is faster
     watch: "Watch | None" = None  # looks on between refinements, and may end the search as a limit does
     stopped: bool = False  # the watch did
@@ -77,7 +75,7 @@ class Search:
 
     @cached_property
     def settler(self) -> Settler:
-        return Settler(self.setting, self.options)
+        return Settler(self.setting, self.options, self.space.menus)
 
     @property
     def solved(self) -> int:
@@ -104,7 +102,7 @@ class Search:
 
     def run(self, refinements: int | None = None) -> bool:
         """Search to the end, or for so many refinements of each lot of batches; whether the end was reached."""
-        sizes = (_FRAMES, *[_MEMORY] * (len(self.refiner.steps) - 5), *_ROWS, *_REST)
+        sizes = (_FRAMES, *(_MEMORY,) * (len(self.refiner.steps) - 5), *_REST)
         levels = [Level(least, most) for least, most in sizes]
         limit = self.options.refinements if refinements is None else refinements
         whole = True
@@ -148,19 +146,15 @@ class Search:
                 self.undecided.append(min(least))
                 return -1
             left -= 1
-            near = least[depth] * (_TOGETHER if depth < len(levels) - 1 else 2.0 - SAFE)
-            bounds, candidates = levels[depth].pop(min(near, cutoff))
+            bounds, candidates = levels[depth].pop(min(least[depth] * _TOGETHER, cutoff))
             bounds, candidates = self._alive(bounds, candidates)
             if depth < len(refine) and len(candidates):
                 levels[depth + 1].push(*self._alive(*refine[depth](bounds, candidates, self.cutoff_s)))
             elif depth == len(refine) and len(candidates):
                 levels[depth + 1].push(*self._alive(*self._orders(bounds, candidates)))
-            elif depth == len(refine) + 1 and len(candidates):
-                levels[depth + 1].push(*self._policies(bounds, candidates))
             else:
-                layer_s = self.refiner.layer_s(candidates)
                 for i in range(len(candidates)):
-                    self._solve(candidates[i : i + 1], float(bounds[i]), layer_s[i])
+                    self._solve(candidates[i : i + 1], float(bounds[i]))
             if self.cutoff_s < cutoff:
                 cutoff = self.cutoff_s
                 for level in levels:
@@ -240,55 +234,19 @@ class Search:
         bounds = self.refiner.placed_bounds(placed, self.cutoff_s)
         best, before = int(np.argmin(bounds)), len(self.best)
         if bounds[best] < self.cutoff_s:
-            self._dive(float(bounds[best]), placed[best : best + 1])
+            self._solve(placed[best : best + 1], float(bounds[best]))
         self.fruitless += len(self.best) == before
 
-    def _policies(self, bounds: Array, placed: Placed) -> tuple[Array, Placed]:
-        """Placed plans with every recompute policy that may still enter the list or improve its visible kind."""
-        useful_s = np.zeros(len(placed))
-        for i in range(len(placed)):
-            one, bound_s = placed[i : i + 1], float(bounds[i])
-            if self._useful_s(one) > bound_s * _NEAR:
-                self._dive(bound_s, one)
-            useful_s[i] = self._useful_s(one)
-        some = (bounds < useful_s) & np.isfinite(useful_s)  # a dive that found nothing tried every policy
-        self.funnel.remove(BEATEN, int((~some).sum()))
-        return self._alive(*self.refiner.policies(bounds[some], placed[some], useful_s[some]))
-
-    def _dive(self, bound_s: float, plan: Placed) -> None:
-        """Settle a placed plan with its best policies, looking at few first, so that there is a value to beat."""
-        before = self._useful_s(plan)
-        for room in _DIVES:
-            within_s = min(bound_s * room, self._useful_s(plan))
-            bounds, plans = self.refiner.policies(np.array([bound_s]), plan, np.array([within_s]))
-            layer_s = self.refiner.layer_s(plans)
-            for i in np.argsort(bounds, kind="stable"):
-                self._solve(plans[i : i + 1], float(bounds[i]), layer_s[i])
-                if self._useful_s(plan) < before:
-                    return
-            if within_s == before:
-                return
-
-    def _useful_s(self, plan: Placed) -> float:
-        """A plan slower than this neither enters the list nor improves its visible kind."""
-        known = self.best.get(visible(plan.rows))
-        return self.cutoff_s if known is None else min(self.cutoff_s, known.value_s - known.slack_s)
-
-    def _solve(self, plan: Placed, bound_s: float, layer_s: Array) -> None:
-        """Settle the stages of one placed plan, whose layers take `layer_s`, and keep it if it is the best of its kind."""
-        same, useful_s = but_policies(plan), self._useful_s(plan)
-        free_s, least_s = self._free.get(same, (0.0, layer_s))
-        if not bound_s < useful_s or ((layer_s >= least_s * SAFE).all() and not free_s < useful_s):
-            self.funnel.remove(BEATEN, 1)
-            return
-        if not self.settler.hosts_hold(plan):
-            self.funnel.remove(HOSTS, 1)
-            return
-        status, found, bound, free_s = self.settler.settle(plan, useful_s, bound_s)
+    def _solve(self, plan: Placed, bound_s: float) -> None:
+        """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""
+        self.settler.host_short = False
+        status, found, bound = self.settler.settle(plan, self.cutoff_s, bound_s)
         self.funnel.enter("solved", 1)
+        if found is None and self.settler.host_short:
+            self.funnel.remove(HOSTS, 1)
         if status in ("UNKNOWN", "FEASIBLE"):
             self.undecided.append(bound)
-        if free_s and same not in self._free:
-            self._free[same] = free_s, layer_s
         if found is not None:
-            self.best[visible(plan.rows)] = found
+            key = visible(plan.rows)
+            if key not in self.best or found.value_s < self.best[key].value_s:
+                self.best[key] = found

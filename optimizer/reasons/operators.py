@@ -93,11 +93,15 @@ def _seconds(setting: Setting, layout: Layout, stage: int) -> dict[tuple[str, st
     counts, _ = stage_counts(setting, [layout])
     rounds = float(table.rows.micro_batches[0])
     found: dict[tuple[str, str], float] = {}
-    for k, kind in enumerate(setting.model.kinds):
-        times = rounds * float(counts[0, stage, k])
-        for name, value in forward_s(setting, kind, table.shapes.shape).items():
-            found[kind.name, name] = times * (1.0 + BACKWARD[name]) * float(value[0])
-        found[kind.name, "recompute"] = times * float(table.layers[k].parts["recompute"][0])
+    for lane, k in enumerate(table.shapes.lanes):
+        kind, times = setting.model.kinds[k], rounds * float(counts[0, stage, lane])
+        again = {
+            name: times * (1.0 + BACKWARD[name]) * float(value[0])
+            for name, value in forward_s(setting, kind, table.shapes.shape).items()
+        }
+        again["recompute"] = times * float(table.layers[lane].parts["recompute"][0])
+        for name, seconds in again.items():
+            found[kind.name, name] = found.get((kind.name, name), 0.0) + seconds
     found["ends", "embedding"] = rounds * float(table.first.parts["compute"][0]) * (stage == 0)
     found["ends", "head"] = rounds * float(table.last.parts["compute"][0]) * (stage == layout.pp - 1)
     return found

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel import collectives
 from meshwright.costmodel.comm import Bytes, Comm, PlacedComm
 from meshwright.costmodel.estimate import parts_of, stage_counts
+from meshwright.costmodel.lanes import Lanes
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.placement import Groups, groups_of
 from meshwright.costmodel.rows import Rows
@@ -70,7 +71,9 @@ class _View:
     def parts(self, setting: Setting, comm: Callable[[Groups], Comm] | None = None) -> dict[str, float]:
         rows = Rows.of([self.layout], setting)
         groups = groups_of([self.layout.placement], rows.ep, rows.etp)
-        table = StageTable.of(setting, rows, comm(groups) if comm else PlacedComm(setting.network, groups))
+        lanes = Lanes.of(setting.model, [self.layout]).kinds
+        comm_of = comm(groups) if comm else PlacedComm(setting.network, groups)
+        table = StageTable.of(setting, rows, comm_of, lanes)
         counts, stages = stage_counts(setting, [self.layout])
         found = parts_of(table, stages, counts, np.array([self.stage]), np.array([self.at_end]))
         return {name: float(found[name][0]) for name in COMM_CLASSES}

@@ -1,0 +1,184 @@
+"""Shares that a stage may take: which units, with which policies, in how many seconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.stages import StageTable
+from meshwright.optimizer.bounds import SAFE
+from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest, within_hosts
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Shares a stage may take. Arrays of shape [E]; `start` is -1 where units are alike and only length counts.
+
+    Attributes:
+        host: bytes that one device keeps on its host.
+        mixes: (policy, layers) of every layer kind, by entry.
+        whole: with memory on hosts to share, whether every way to do with less of it is among them.
+    """
+
+    stage: Array
+    start: Array
+    length: Array
+    seconds: Array
+    once: Array
+    host: Array
+    mixes: tuple[tuple[Mix, ...], ...] = field(default=(), compare=False)
+    whole: bool = True
+
+    def __len__(self) -> int:
+        return len(self.stage)
+
+    def arrays(self) -> tuple[Array, ...]:
+        return self.stage, self.start, self.length, self.seconds, self.once, self.host
+
+
+def entries_of(
+    table: StageTable,
+    cuts: Cuts,
+    offers: Sequence[Offer],
+    slowest: float,
+    capacity: int,
+    shares_hosts: bool = False,
+) -> Entries:
+    """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut.
+
+    Each with its fastest policies; if stages share hosts that may be too small, with all that save on the host by being
+    slower, too.
+    """
+    units = len(cuts.units)
+    # Where units are alike a share is told by its length alone, as if it started at 0.
+    start, stop = (x.ravel() for x in np.meshgrid(*(np.arange(units + 1),) * 2, indexing="ij"))
+    shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
+    start, stop = start[shares], stop[shares]
+    good = _may_fit(cuts, start, stop, slowest, capacity)
+    if not good.any(axis=1).all():
+        return no_entries()
+    stage, at = _windows(cuts, start, stop, good)
+    counts = cuts.units.prefix[stop[at]] - cuts.units.prefix[start[at]]
+    room = _room(table, cuts, stage, counts, capacity)
+    ends_s = cuts.ends_s[0, stage]
+    if shares_hosts:
+        of, mixed, whole = within_hosts(offers, counts, room, slowest - ends_s)
+        stage, at, counts, ends_s = stage[of], at[of], counts[of], ends_s[of]
+    else:
+        mixed, whole = fastest(offers, counts, room), True
+    seconds = mixed.seconds + ends_s
+    keep = seconds <= slowest
+    good = np.zeros_like(good)
+    good[stage[keep], at[keep]] = True
+    if not good.any(axis=1).all():
+        return no_entries()
+    left = np.zeros_like(good)
+    left[_windows(cuts, start, stop, good)] = True
+    keep &= left[stage, at]
+    return _priced(
+        table, cuts, mixed, np.flatnonzero(keep), stage, start[at], stop[at], seconds, counts, whole
+    )
+
+
+def no_entries() -> Entries:
+    nothing, whole = np.zeros(0), np.zeros(0, np.int64)
+    return Entries(whole, whole, whole, nothing, nothing, nothing)
+
+
+def _priced(
+    table: StageTable, cuts: Cuts, mixed: Mixed, keep: Array, stage: Array, start: Array, stop: Array,
+    seconds: Array, counts: Array, whole: bool,
+) -> Entries:  # fmt: skip
+    """Entries of the shares that are kept."""
+    if not len(keep):
+        return no_entries()
+    stage, counts = stage[keep], counts[keep]
+    stages, held = stage[None, :], cuts.held[0, stage]
+    return Entries(
+        stage,
+        np.full(len(keep), -1) if cuts.units.alike else start[keep],
+        (stop - start)[keep],
+        seconds[keep],
+        table.once_s(stages, counts[None])[0],
+        table.host_state(stages, counts[None])[0] + held * mixed.host[keep],
+        tuple(mixed.mixes[e] for e in keep.tolist()),
+        whole,
+    )
+
+
+def _room(table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int) -> Room:
+    costs, stages = table.costs, stage[None, :]
+    room = capacity - costs.ends_state(stages)[0] - counts @ costs.state[0]
+    last = costs.ends(stages)[1][0]
+    return Room(room, cuts.held[0, stage], last, float(costs.gathers[0]), float(costs.loss[0]))
+
+
+def _may_fit(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
+    """Whether each share may be within time and memory on each stage of a single row, [S, shares].
+
+    With `optimizer.lines` where policies are open; see `optimizer.cuts`.
+    """
+    pp, lines, costs = int(cuts.rows.pp[0]), cuts.lines, cuts.costs
+    counts = cuts.units.prefix[stop] - cuts.units.prefix[start]
+    least = counts @ lines.least[0]  # [shares, G]
+    state, saved = counts @ costs.state[0], counts @ lines.saved[0]
+    ends_s, ends_bytes, held = (x[0, :pp, None] for x in (cuts.ends_s, cuts.ends_bytes, cuts.held))
+    room = (capacity + 1.0) - ends_bytes
+    if lines.working is not None:
+        layers = counts.sum(axis=1)
+        share = cuts.layer_bytes[0, :pp, None] / layers
+        state = state + share * (counts @ lines.working[0] - layers * cuts.lightest[0, :pp, None])
+        held = np.maximum(held - share, 1e-9)
+    worth = lines.price[0] / np.broadcast_to(held, (pp, len(start)))[..., None]
+    takes = least + worth * (state - room)[..., None]
+    fits: Array = (takes.max(axis=-1) + ends_s <= slowest * (2.0 - SAFE)) & (state + held * saved <= room)
+    return fits
+
+
+def _windows(cuts: Cuts, start: Array, stop: Array, good: Array) -> tuple[Array, Array]:
+    """(stage, share) of shares on some complete cut."""
+    if cuts.units.alike:
+        stage, length = _alike_windows(good)
+        return stage, length - 1
+    rows = [(start[g], stop[g] - start[g]) for g in good]
+    stage, first, length = _reach_windows(rows, len(cuts.units))
+    index = np.full((len(cuts.units) + 1,) * 2, -1)
+    index[start, stop] = np.arange(len(start))
+    return stage, index[first, first + length]
+
+
+def _alike_windows(good: Array) -> tuple[Array, Array]:
+    """(stage, length) of lengths, one to all units, that the other stages can complete to all units."""
+    units = good.shape[1]
+    some = good.any(axis=1)
+    least = np.where(some, np.argmax(good, axis=1) + 1, units + 1)
+    most = np.where(some, units - np.argmax(good[:, ::-1], axis=1), 0)
+    length = np.arange(1, units + 1)
+    room_most, room_least = units - (most.sum() - most), units - (least.sum() - least)
+    stage, at = np.nonzero(good & (length >= room_most[:, None]) & (length <= room_least[:, None]))
+    return stage, length[at]
+
+
+def _reach_windows(rows: list[tuple[Array, Array]], units: int) -> tuple[Array, Array, Array]:
+    """Keep shares on some complete path from unit 0 to the last."""
+    forward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
+    forward[0][0] = True
+    for s, (start, length) in enumerate(rows):
+        forward[s + 1][(start + length)[forward[s][start]]] = True
+    backward = [np.zeros(units + 1, bool) for _ in range(len(rows) + 1)]
+    backward[-1][units] = True
+    for s in range(len(rows) - 1, -1, -1):
+        start, length = rows[s]
+        backward[s][start[backward[s + 1][start + length]]] = True
+    stage, starts, lengths = [], [], []
+    for s, (start, length) in enumerate(rows):
+        good = forward[s][start] & backward[s + 1][start + length]
+        stage.append(np.full(int(good.sum()), s))
+        starts.append(start[good])
+        lengths.append(length[good])
+    return np.concatenate(stage), np.concatenate(starts), np.concatenate(lengths)

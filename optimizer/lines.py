@@ -1,0 +1,172 @@
+"""What memory is worth to a layer while its policy is open: the least of seconds + price * saved bytes, for some prices.
+
+With stages free to mix policies the least seconds of n layers that may save S bytes are, but for whole numbers, a convex
+function of S/n; each price gives a line below it. Lines at all slopes of that function are the function itself; any
+choice of prices gives a bound. Tensors are independent of each other but for `unfused`: where that is saved the
+feed-forward part is saved with it, where it is not, elementwise work runs again. So the least over all policies takes
+of every tensor the cheapest of saving, repeating and keeping it on the host, and no list of policies is needed.
+
+A layer that keeps tensors on the host takes max(busy, transfers), which is at least (1 - w) busy + w transfers for every
+w between 0 and 1.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.layer import least_seconds
+from meshwright.costmodel.policies import UNFUSED_OPERATORS, Costs
+from meshwright.costmodel.policy_front import crossings
+from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.costmodel.tensors import DROPPED, OPEN, TENSORS, bits
+from meshwright.optimizer.menus import Menus
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of R rows.
+
+    Attributes:
+        price: seconds per saved byte, [R, G]; the first is 0.
+        least: least of seconds + price * saved bytes of a layer, [R, K, G].
+        saved: fewest bytes a layer saves, [R, K].
+        working: bytes that a layer running backward needs and those that it saved on the device, together at least,
+            [R, K]; None where policies are chosen and what it needs is known.
+    """
+
+    price: Array
+    least: Array
+    saved: Array
+    working: Array | None = None
+
+    def __getitem__(self, index: Any) -> "Lines":
+        working = None if self.working is None else self.working[index]
+        return Lines(self.price[index], self.least[index], self.saved[index], working)
+
+    @staticmethod
+    def chosen(costs: StageCosts) -> "Lines":
+        """Of rows whose policies are chosen."""
+        return Lines(np.zeros((len(costs.rows), 1)), costs.layer_s[:, :, None], costs.saved)
+
+
+def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, prices: int) -> Lines:
+    """Lines of some rows with so many prices beside 0, if their policies are open.
+
+    Args:
+        costs: of the table, with the state that counts. at: the rows that are asked for.
+    """
+    costs = costs[at]
+    if not (costs.rows.policies & OPEN).any():
+        return Lines.chosen(costs)
+    shapes, of_row = table.shapes, table.shapes.of_row[at]
+    price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
+    ways = _least if menus.any_tensor else _least_named
+    least, saved, whole = [], [], []
+    for k in range(len(table.layers)):
+        open_ = costs.rows.policies[:, k] & OPEN > 0
+        device, fused = costs.saved[:, k], shapes.of_lane(k).fused[of_row]
+        known = costs.layer_s[:, [k]] + price * device[:, None]
+        found, fewest = ways(menus, table, k, at, price) if open_.any() else (known, device)
+        least.append(np.where(open_[:, None], found, known))
+        saved.append(np.where(open_, fewest, device))
+        # A layer running backward needs what it did not save of its activations, and their gradients.
+        whole.append(costs.working[:, k] + np.where(open_, fused, device))
+    return Lines(price, np.stack(least, axis=1), np.stack(saved, axis=1), np.stack(whole, axis=1))
+
+
+def _prices(table: StageTable, at: Array, count: int) -> Array:
+    """Prices at which a tensor of the commonest layers goes or stays, spread over their bytes; [R, count]."""
+    shapes, setting = table.shapes, table.setting
+    common = int(np.argmax(setting.model.layers_by_kind))
+    size, again = _joined(shapes.of_lane(common).policies)
+    each = np.divide(again, size, out=np.zeros_like(size), where=size > 0)
+    order = np.argsort(each, axis=1)
+    share = np.cumsum(np.take_along_axis(size, order, axis=1), axis=1) / size.sum(axis=1, keepdims=True)
+    wanted = (np.arange(count) + 0.5) / count
+    place = np.minimum((share[:, None, :] < wanted[:, None]).sum(axis=2), size.shape[1] - 1)
+    found = np.take_along_axis(np.take_along_axis(each, order, axis=1), place, axis=1)[shapes.of_row[at]]
+    link, hosts = setting.rates.host_bytes_per_s, table.rows.offloads_activations[at]
+    if link is None or not hosts.any():
+        return found
+    # With the host link full, seconds of compute buy transfers.
+    carry = 2.0 / link
+    return np.where(hosts[:, None], found * carry / (found + carry), found)
+
+
+def _joined(costs: Costs) -> tuple[Array, Array]:
+    """(bytes, seconds to repeat) of every tensor, [U, tensors]; `unfused` with what goes with it."""
+    size, again = costs.tensor_bytes.copy(), costs.operator_s.copy()
+    forced, unfused = _where(UNFUSED_OPERATORS), TENSORS.index("unfused")
+    some = size[:, unfused] > 0
+    size[some, unfused] += size[some][:, forced].sum(axis=1)
+    again[some, unfused] += again[some][:, forced].sum(axis=1)
+    size[np.ix_(some, forced)] = 0.0
+    return size, again
+
+
+def _least(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+    """(least of seconds + price * saved bytes [R, G], fewest bytes saved [R]) of one kind, over all choices by tensor."""
+    none, of_row = table.layers[kind][at], table.shapes.of_row[at]
+    costs, framework, rates = (
+        table.shapes.of_lane(kind).policies,
+        table.setting.framework,
+        table.setting.rates,
+    )
+    size, cost = costs.tensor_bytes[of_row], costs.operator_s[of_row]
+    stays, fixed = (_where(set(TENSORS) - names) for names in (framework.chooses, framework.offloads))
+    forced_s = np.where(_where(UNFUSED_OPERATORS), cost, 0.0)
+    # Exposed seconds of the collectives that making a tensor again repeats.
+    cost = cost + sum(each[:, None] * crossings(c) for c, each in none.again_s.items())
+    hosts, link, share = (
+        table.rows.offloads_activations[at],
+        rates.host_bytes_per_s,
+        rates.hideable["offload"],
+    )
+    leaves = hosts[:, None] & ~fixed
+    saved: Array = np.where(stays & ~leaves, size, 0.0).sum(axis=1)
+    base, least = none.total - none.spare_s, []
+    for mu in price.T:
+        keep = mu[:, None] * size
+        # More compute first fills what waits: no policy is faster than one that repeats nothing.
+        found = none.total + mu * saved
+        plain = np.maximum(found, base + _cheapest(keep, cost, forced_s, stays))
+        if link is not None and hosts.any():
+            for w in (np.zeros_like(mu), np.minimum(mu * link / 2.0, 1.0)):
+                moved = np.where(fixed, np.inf, ((1.0 - share) + w * share)[:, None] * 2.0 * size / link)
+                busy = (1.0 - w)[:, None]
+                total = _cheapest(np.minimum(keep, moved), busy * cost, busy * forced_s, stays)
+                found = np.maximum(found, (1.0 - w) * base + total)
+            plain = np.where(hosts, found, plain)
+        least.append(plain)
+    return np.stack(least, axis=1), saved
+
+
+def _cheapest(keep: Array, again: Array, forced_s: Array, stays: Array) -> Array:
+    """Least cost of having every tensor in backward, [R]: kept at `keep`, or made again at `again`; [R, tensors]."""
+    forced, unfused, part = _where(UNFUSED_OPERATORS), _where({"unfused"}), _where(DROPPED["mlp"])
+    either = np.where(stays, keep, np.minimum(keep, again))
+    with_it = np.where(part, keep, either).sum(axis=1)
+    without = np.where(forced, forced_s, np.where(unfused, 0.0, either)).sum(axis=1)
+    least: Array = np.minimum(with_it, without)
+    return least
+
+
+def _least_named(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+    """The same over named policies alone."""
+    menu = menus.of(table.rows[at], kind)
+    chosen = menu.of_rows()
+    seconds = least_seconds(table.setting, table.layers[kind][at], chosen)
+    seconds = np.where(menu.exist[menu.of_row], seconds, np.inf)
+    least = np.stack([(seconds + mu[:, None] * chosen.device).min(axis=1) for mu in price.T], axis=1)
+    return least, chosen.device.min(axis=1)
+
+
+def _where(names: Iterable[str]) -> Array:
+    """Whether each tensor is among them, [tensors]."""
+    among: Array = bits(names) >> np.arange(len(TENSORS)) & 1 > 0
+    return among

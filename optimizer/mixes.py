@@ -1,0 +1,393 @@
+"""Which policies the layers of a stage take: at most two per layer kind, the fastest that memory holds.
+
+Of policies that save nothing on the host, and of those that save something there, only such matter as no other of the
+same class beats in seconds and in bytes on the device: bytes saved less are bytes needed more while a layer runs
+backward, and every layer is in flight at least once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.memory import transient
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.tensors import OPEN
+from meshwright.optimizer.menus import Menus
+from meshwright.optimizer.settled import Placed
+
+Array = NDArray[Any]
+Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
+_SAFE = 1.0 - 1e-12  # room that rounding of sums may take
+_AT_ONCE = 1 << 21  # numbers in one table of pairs
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Policies that layers of one kind may take, on one placed row; [P] each.
+
+    Attributes:
+        seconds: of a layer per micro-batch. device, host: bytes saved. working: bytes while it runs backward.
+    """
+
+    codes: Array
+    seconds: Array
+    device: Array
+    host: Array
+    working: Array
+
+    def __getitem__(self, index: Any) -> "Offer":
+        return Offer(*(getattr(self, n)[index] for n in ("codes", "seconds", "device", "host", "working")))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def unbeaten(self, host: bool = False) -> "Offer":
+        """Those that no other of their class beats, in host bytes too if `host`; fewest device bytes first."""
+        keep: list[int] = []
+        for hosts in (False, True):
+            some = np.flatnonzero((self.host > 0) == hosts)
+            keys = (self.seconds[some], self.device[some], self.host[some] * host)
+            some = some[np.lexsort(keys[::-1])]
+            kept: list[int] = []
+            for i in some.tolist():
+                others = self[kept]
+                beaten = (others.device <= self.device[i]) & (not host or others.host <= self.host[i])
+                if not beaten.any():
+                    kept.append(i)
+            keep += kept
+        return self[sorted(keep, key=lambda i: (self.device[i], self.seconds[i]))]
+
+
+def offers_of(setting: Setting, menus: Menus, plan: Placed) -> tuple[Offer, ...]:
+    """The policies of each layer kind on a placed row, priced by the cost model."""
+    out = []
+    for kind in range(plan.rows.policies.shape[1]):
+        menu = menus.of(plan.rows, kind)
+        rows = menu.chosen_rows(plan.rows, kind, np.ones((1, 1), bool))
+        if not plan.rows.policies[0, kind] & OPEN:
+            rows = plan.rows
+        at = np.zeros(len(rows), np.int64)
+        table = StageTable.of(setting, rows, PlacedComm(setting.network, plan[at].groups))
+        memory = table.memory
+        out.append(
+            Offer(
+                rows.policies[:, kind], table.layer_s[:, kind], memory.saved[:, kind],
+                memory.host_saved[:, kind], memory.working[:, kind],
+            )
+        )  # fmt: skip
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What stages leave their layers; [E] each.
+
+    Attributes:
+        room: bytes beside ends and state. held: micro-batches in flight. last: whether the stage is the last.
+        gathers, loss: bytes of the row, scalars.
+    """
+
+    room: Array
+    held: Array
+    last: Array
+    gathers: float
+    loss: float
+
+    def __getitem__(self, index: Any) -> "Room":
+        return Room(self.room[index], self.held[index], self.last[index], self.gathers, self.loss)
+
+    def for_saved(self, working: Array) -> Array:
+        """Bytes that all layers of each stage may save per micro-batch where the heaviest needs `working`, [E, ...]."""
+        extra = working.shape[1:]
+        flat = working.reshape(len(self.room), -1)
+        one = np.array([self.gathers]), np.array([self.loss])
+        taken = transient(
+            flat, np.repeat(one[0], len(flat)), np.repeat(one[1], len(flat)), self.last[:, None]
+        )
+        left: Array = ((self.room[:, None] - taken) / self.held[:, None]).reshape(len(self.room), *extra)
+        return left
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """The fastest policies of stages, [E]: seconds (inf where nothing fits) and host bytes of all layers; `mixes` by kind."""
+
+    seconds: Array
+    host: Array
+    mixes: tuple[tuple[Mix, ...], ...]
+
+
+def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
+    """The fastest mixes of stages with `counts` layers of each kind, [E, K]."""
+    seconds, host = np.full(len(counts), np.inf), np.zeros(len(counts))
+    mixes: list[tuple[Mix, ...]] = [((),) * len(offers)] * len(counts)
+    present, of_entry = np.unique(counts > 0, axis=0, return_inverse=True)
+    for group, kinds in enumerate(present):
+        at = np.flatnonzero(of_entry.ravel() == group)
+        some = np.flatnonzero(kinds)
+        if len(some) == 1:
+            found = _of_one(
+                offers[some[0]], counts[at, some[0]], room[at], np.zeros(len(at)), np.zeros(len(at))
+            )
+            seconds[at] = found[0]
+            for e, (i, j, k) in zip(at.tolist(), found[1], strict=True):
+                offer, n = offers[some[0]], int(counts[e, some[0]])
+                host[e] = (n - k) * offer.host[i] + k * offer.host[j]
+                mixes[e] = tuple(_mix(offer, n, i, j, k) if q == some[0] else () for q in range(len(offers)))
+        else:
+            for e in at.tolist():
+                best = _of_several([offers[k] for k in some], counts[e, some], room[[e]])
+                if best is None:
+                    continue
+                seconds[e], picks = best
+                made: list[Mix] = [()] * len(offers)
+                for k, (i, j, more) in zip(some.tolist(), picks, strict=True):
+                    n = int(counts[e, k])
+                    made[k] = _mix(offers[k], n, i, j, more)
+                    host[e] += (n - more) * offers[k].host[i] + more * offers[k].host[j]
+                mixes[e] = tuple(made)
+    return Mixed(seconds, host, tuple(mixes))
+
+
+def _mix(offer: Offer, layers: int, i: int, j: int, k: int) -> Mix:
+    pairs = ((int(offer.codes[i]), layers - k), (int(offer.codes[j]), k))
+    return tuple((code, n) for code, n in pairs if n)
+
+
+Pick = tuple[int, int, int]  # policies i and j, and how many layers take j
+
+
+def _of_one(
+    offer: Offer, layers: Array, room: Room, saved: Array, working: Array
+) -> tuple[Array, list[Pick]]:
+    """(least seconds, pick) of stages whose other layers save `saved` bytes and need `working`; all [E].
+
+    Of two policies as many layers take the faster as memory allows.
+    """
+    entries, count = len(layers), len(offer)
+    seconds, picks = np.full(entries, np.inf), [(0, 0, 0)] * entries
+    i, j = np.triu_indices(count)  # i saves less
+    useful = (i == j) | (offer.seconds[i] > offer.seconds[j])
+    i, j = i[useful], j[useful]
+    block = max(1, _AT_ONCE // max(1, len(i)))
+    for start in range(0, entries, block):
+        e = np.arange(start, min(start + block, entries))
+        heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working[e, None])
+        left = room[e].for_saved(heavy) * _SAFE - saved[e, None]
+        n = layers[e, None]
+        spare = left - n * offer.device[i][None, :]
+        step = np.where(i == j, 1.0, offer.device[j] - offer.device[i])
+        # Equal bytes: the slower of the two is of no use beside the faster.
+        more = np.where(step > 0, np.floor(spare / np.where(step > 0, step, 1.0)), 0.0)
+        more = np.where(i == j, 0.0, np.clip(more, 0.0, n - 1.0))
+        took = (n - more) * offer.seconds[i] + more * offer.seconds[j]
+        took = np.where((spare >= 0) & ((more > 0) | (i == j)), took, np.inf)
+        best = took.argmin(axis=1)
+        rows = np.arange(len(e))
+        seconds[e] = took[rows, best]
+        for r, b in enumerate(best.tolist()):
+            picks[start + r] = int(i[b]), int(j[b]), int(more[r, b])
+    return seconds, picks
+
+
+def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[float, list[Pick]] | None:
+    """(least seconds, picks) of one stage with layers of several kinds; None where nothing fits.
+
+    A bound by Lagrange's multiplier for the bytes, and a good mix, tell which policies a better one may use at all;
+    the mixes of all kinds but one are then listed.
+    """
+    main = int(np.argmax(layers))
+    rest = [k for k in range(len(offers)) if k != main]
+    held, lightest = float(room.held[0]), max(float(o.working.min()) for o in offers)
+    left = float(room.for_saved(np.array([[lightest]]))[0, 0])
+    slopes = np.unique(np.concatenate([_slopes(o) for o in offers]))
+    values = [
+        sum(n * (o.seconds + mu * o.device).min() for n, o in zip(layers, offers, strict=True)) - mu * left
+        for mu in slopes.tolist()
+    ]
+    if held <= 0 or sum(n * o.device.min() for n, o in zip(layers, offers, strict=True)) > left:
+        return None
+    best = int(np.argmax(values))
+    bound, mu = float(values[best]), float(slopes[best])
+    over = [o.seconds + mu * o.device - (o.seconds + mu * o.device).min() for o in offers]
+
+    def of(keep: Sequence[Array], gap: float) -> tuple[float, list[Pick]] | None:
+        """The best with some policies of each kind and mixes of the others that cost at most `gap` more than the bound."""
+        lists = [_listed(offers[k], keep[k], over[k], int(layers[k]), gap) for k in rest]
+        found: tuple[float, list[Pick]] | None = None
+        combined = _combined([offers[k] for k in rest], layers[rest], lists)
+        base, saved, working, which = combined
+        if not len(base):
+            return None
+        some = keep[main]
+        many = Room(
+            *(np.repeat(x, len(base)) for x in (room.room, room.held, room.last)), room.gathers, room.loss
+        )
+        seconds, picks = _of_one(offers[main][some], np.full(len(base), layers[main]), many, saved, working)
+        at = int(np.argmin(base + seconds))
+        if np.isfinite(base[at] + seconds[at]):
+            i, j, k = picks[at]
+            chosen: list[Pick] = [(0, 0, 0)] * len(offers)
+            chosen[main] = int(some[i]), int(some[j]), k
+            for position, kind in enumerate(rest):
+                chosen[kind] = lists[position][which[at][position]]
+            found = float(base[at] + seconds[at]), chosen
+        return found
+
+    few = [np.argsort(o, kind="stable")[:6] for o in over]
+    lean = [np.union1d(f, [int(np.argmin(o.device))]) for f, o in zip(few, offers, strict=True)]
+    good = of(lean, np.inf)
+    gap = np.inf if good is None else good[0] - bound
+    every = [np.flatnonzero(o <= gap * (2.0 - _SAFE) + 1e-15) for o in over]
+    found = of(every, gap)
+    return good if found is None or (good is not None and good[0] <= found[0]) else found
+
+
+def _slopes(offer: Offer) -> Array:
+    """Seconds per byte between neighbours of the lower hull of a kind's policies, and 0."""
+    order = np.lexsort((offer.seconds, offer.device))
+    hull: list[int] = []
+    for i in order.tolist():
+        while len(hull) > 1 and _above(offer, hull[-2], hull[-1], i):
+            hull.pop()
+        if not hull or offer.seconds[i] < offer.seconds[hull[-1]]:
+            hull.append(i)
+    d, s = offer.device[hull], offer.seconds[hull]
+    step = np.diff(d)
+    return np.append(0.0, -np.diff(s)[step > 0] / step[step > 0])
+
+
+def _above(offer: Offer, a: int, b: int, c: int) -> bool:
+    d, s = offer.device, offer.seconds
+    return bool((s[b] - s[a]) * (d[c] - d[a]) >= (s[c] - s[a]) * (d[b] - d[a]))
+
+
+def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float) -> list[Pick]:
+    """Mixes of some policies that cost at most `gap` more than the cheapest at the multiplier."""
+    picks: list[Pick] = [(int(i), int(i), 0) for i in keep.tolist() if layers * over[i] <= gap]
+    for i, j in product(keep.tolist(), keep.tolist()):
+        if offer.device[i] < offer.device[j] and offer.seconds[i] > offer.seconds[j]:
+            picks += [
+                (i, j, k)
+                for k in range(1, layers)
+                if (layers - k) * over[i] + k * over[j] <= gap * (2 - _SAFE)
+            ]
+    return picks
+
+
+def _combined(
+    offers: Sequence[Offer], layers: Array, lists: Sequence[list[Pick]]
+) -> tuple[Array, Array, Array, list[tuple[int, ...]]]:
+    """(seconds, saved bytes, working bytes, pick of each kind) of every combination that no other beats."""
+    seconds, saved, working = np.zeros(1), np.zeros(1), np.zeros(1)
+    which: list[tuple[int, ...]] = [()]
+    for offer, n, picks in zip(offers, layers.tolist(), lists, strict=True):
+        if not picks:
+            return np.zeros(0), np.zeros(0), np.zeros(0), []
+        i, j, k = np.array(picks).T
+        own = np.stack(
+            [(n - k) * getattr(offer, x)[i] + k * getattr(offer, x)[j] for x in ("seconds", "device")]
+        )
+        heavy = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
+        points = np.stack(
+            [
+                (seconds[:, None] + own[0]).ravel(), (saved[:, None] + own[1]).ravel(),
+                np.maximum(working[:, None], heavy).ravel(),
+            ],
+            axis=1,
+        )  # fmt: skip
+        order = np.lexsort(points.T[::-1])
+        order = order[_unbeaten(points[order])]
+        seconds, saved, working = points[order].T
+        which = [(*which[at // len(picks)], at % len(picks)) for at in order.tolist()]
+    return seconds, saved, working, which
+
+
+def _unbeaten(points: Array) -> Array:
+    """Indices of points, sorted by their first column, that no earlier one is at most equal to in the other two."""
+    kept: list[int] = []
+    for i, (_, saved, working) in enumerate(points.tolist()):
+        others = points[kept]
+        if not ((others[:, 1] <= saved) & (others[:, 2] <= working)).any():
+            kept.append(i)
+    return np.array(kept, np.int64)
+
+
+def within_hosts(
+    offers: Sequence[Offer], counts: Array, room: Room, within_s: Array
+) -> tuple[Array, Mixed, bool]:
+    """(stage of each, mixes, whether these are all): ways of stages to be slower and keep less on the host.
+
+    Args:
+        counts: layers of each kind, [E, K]. within_s: seconds that the layers of each stage may take, [E].
+    """
+    of: list[int] = []
+    seconds: list[float] = []
+    host: list[float] = []
+    mixes: list[tuple[Mix, ...]] = []
+    whole, known = True, {}
+    for e in range(len(counts)):
+        some = np.flatnonzero(counts[e] > 0).tolist()
+        for k in some:
+            if (k, counts[e, k]) not in known:
+                known[k, counts[e, k]] = _every(offers[k], int(counts[e, k]))
+        lists = [known[k, counts[e, k]] for k in some]
+        if np.prod([len(x) for x in lists]) > _AT_ONCE:
+            whole = False
+            lists = [_every(offers[k].unbeaten(), int(counts[e, k]), offers[k]) for k in some]
+        points = np.zeros((1, 4))
+        which: Array = np.zeros((1, 0), np.int64)
+        for k, picks in zip(some, lists, strict=True):
+            points = (points[:, None] + _points(offers[k], int(counts[e, k]), picks)[None]).reshape(-1, 4)
+            heavy = _heaviest(offers[k], picks)
+            points[:, 3] = np.maximum.outer(points[:: len(picks), 3], heavy).ravel() if len(picks) else 0.0
+            places = np.tile(np.arange(len(picks)), len(which))
+            which = np.concatenate([np.repeat(which, len(picks), axis=0), places[:, None]], axis=1)
+        one = Room(
+            *(np.repeat(x, len(points)) for x in (room[[e]].room, room[[e]].held, room[[e]].last)),
+            room.gathers,
+            room.loss,
+        )
+        fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0] * _SAFE) & (points[:, 0] <= within_s[e])
+        left = np.flatnonzero(fits)
+        left = left[np.lexsort((points[left, 2], points[left, 0]))]
+        least = np.inf
+        for at in left.tolist():
+            if points[at, 2] < least:
+                least = points[at, 2]
+                of.append(e)
+                seconds.append(float(points[at, 0]))
+                host.append(float(points[at, 2]))
+                made: list[Mix] = [()] * len(offers)
+                for k, picks, place in zip(some, lists, which[at].tolist(), strict=True):
+                    made[k] = _mix(offers[k], int(counts[e, k]), *picks[place])
+                mixes.append(tuple(made))
+    return np.array(of, np.int64), Mixed(np.array(seconds), np.array(host), tuple(mixes)), whole
+
+
+def _every(offer: Offer, layers: int, among: Offer | None = None) -> list[Pick]:
+    """Every mix of the policies of an offer, told by their places in `among`."""
+    places = range(len(offer))
+    if among is not None:
+        places = [among.codes.tolist().index(code) for code in offer.codes.tolist()]  # type: ignore[assignment]
+    pairs = [(i, j) for i in places for j in places if i < j]
+    return [(i, i, 0) for i in places] + [(i, j, k) for i, j in pairs for k in range(1, layers)]
+
+
+def _points(offer: Offer, layers: int, picks: list[Pick]) -> Array:
+    """(seconds, device, host) of mixes and room for a fourth column, [picks, 4]."""
+    i, j, k = np.array(picks).T
+    columns = [(layers - k) * x[i] + k * x[j] for x in (offer.seconds, offer.device, offer.host)]
+    return np.stack([*columns, np.zeros(len(picks))], axis=1)
+
+
+def _heaviest(offer: Offer, picks: list[Pick]) -> Array:
+    i, j, k = np.array(picks).T
+    heavy: Array = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
+    return heavy

@@ -1,0 +1,77 @@
+"""What stages are cut from."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.setting import Setting
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Units:
+    """Layers, or with v chunks a stage v pattern periods at a time.
+
+    Attributes:
+        prefix: layers of each kind in the first u units, [units + 1, kinds].
+        runs: first unit of every run of equal units, and the end.
+    """
+
+    prefix: Array
+    runs: tuple[int, ...]
+
+    @property
+    def alike(self) -> bool:
+        """Every unit holds the same layers."""
+        return len(self.runs) == 2
+
+    @staticmethod
+    def of(setting: Setting, vpp: int) -> "Units":
+        pattern = np.array(setting.model.pattern)
+        kinds = len(setting.model.kinds)
+        layers = np.eye(kinds)[pattern]
+        if vpp > 1:
+            period = pattern_period(setting.model.pattern)
+            size = period * vpp
+            layers = np.repeat(layers[:period].sum(axis=0)[None, :] * vpp, len(pattern) // size, axis=0)
+        prefix = np.vstack([np.zeros(kinds), np.cumsum(layers, axis=0)])
+        changes = np.flatnonzero((layers[1:] != layers[:-1]).any(axis=1)) + 1
+        return Units(prefix, (0, *changes.tolist(), len(layers)))
+
+    def __len__(self) -> int:
+        return len(self.prefix) - 1
+
+    @cached_property
+    def sorts(self) -> Array:
+        """Layers of each kind in each sort of unit, [sorts, kinds]."""
+        return self._sorted[0]
+
+    @cached_property
+    def sort_of_run(self) -> Array:
+        """Sort of each run, [runs]."""
+        return self._sorted[1]
+
+    @cached_property
+    def _sorted(self) -> tuple[Array, Array]:
+        units = np.diff(self.prefix, axis=0)[list(self.runs[:-1])]
+        sorts, of_run = np.unique(units, axis=0, return_inverse=True)
+        return sorts, of_run.ravel()
+
+    @cached_property
+    def sorts_before(self) -> Array:
+        """Units of each sort in the first u units, [units + 1, sorts]."""
+        of_unit = np.repeat(self.sort_of_run, np.diff(self.runs))
+        return np.vstack([np.zeros(len(self.sorts)), np.cumsum(np.eye(len(self.sorts))[of_unit], axis=0)])
+
+    def possible(self, pp: Array, stages: int) -> Array:
+        """Sorts that each stage may hold a unit of, one unit at least being left to every other, [R, S, sorts]."""
+        stage = np.arange(stages)[None, :]
+        first = np.minimum(stage, len(self))
+        beyond = np.clip(len(self) - pp[:, None] + stage + 1, 0, len(self))
+        found: Array = self.sorts_before[beyond] > self.sorts_before[first]
+        return found
