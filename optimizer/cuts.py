@@ -63,8 +63,8 @@ class Cuts:
 
     Attributes:
         ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
-        lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S].
-        layer_bytes: whether more of that counts on each stage, [R, S].
+        lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S]; on
+            the last stage no less than would make it matter beside the loss.
     """
 
     costs: StageCosts
@@ -74,19 +74,15 @@ class Cuts:
     ends_bytes: Array
     held: Array
     lightest: Array
-    layer_bytes: Array
 
     @staticmethod
     def of(costs: StageCosts, units: Units, lines: Lines | None = None) -> "Cuts":
         stage = np.arange(int(costs.rows.pp.max()))[None, :]
         lines = Lines.chosen(costs) if lines is None else lines
-        working = _lightest(costs, units, stage)
-        last = costs.ends(stage)[1]
-        loss = last & (costs.loss[:, None] > working + costs.gathers[:, None])
-        return Cuts(
-            costs, units, lines, costs.ends_s(stage), costs.ends_bytes(stage, working),
-            in_flight(costs.rows, stage), working, ~loss,
-        )  # fmt: skip
+        beside_loss = np.where(costs.ends(stage)[1], (costs.loss - costs.gathers)[:, None], 0.0)
+        working = np.maximum(_lightest(costs, units, stage), beside_loss)
+        ends = costs.ends_s(stage), costs.ends_bytes(stage, working)
+        return Cuts(costs, units, lines, *ends, in_flight(costs.rows, stage), working)
 
     @property
     def rows(self) -> Rows:
@@ -126,9 +122,10 @@ class Cuts:
         state, saved = (np.einsum("uk,rk->ur", sorts, x)[:, :, None] for x in (costs.state, lines.saved))
         if lines.working is not None:
             layers = np.floor(time / lines.least[:, :, 0].min(axis=1)[:, None] * (2.0 - SAFE))
-            share = self.layer_bytes / np.clip(layers, 1.0, self.units.prefix[-1].sum())
+            share = 1.0 / np.clip(layers, 1.0, self.units.prefix[-1].sum())
             needs = np.einsum("uk,rk->ur", sorts, lines.working)[:, :, None]
-            state = state + share * (needs - sorts.sum(axis=1)[:, None, None] * self.lightest)
+            more = needs - sorts.sum(axis=1)[:, None, None] * self.lightest
+            state = state + share * np.maximum(more, 0.0)
             held = np.maximum(held - share, 1e-9)
         least = np.einsum("uk,rkg->urg", sorts, lines.least)[:, :, None, :]
         worth = lines.price[:, None, :] / held[..., None]
@@ -220,7 +217,7 @@ class Cuts:
         return done
 
     def __getitem__(self, index: Any) -> "Cuts":
-        names = ("costs", "lines", "ends_s", "ends_bytes", "held", "lightest", "layer_bytes")
+        names = ("costs", "lines", "ends_s", "ends_bytes", "held", "lightest")
         return replace(self, **{n: getattr(self, n)[index] for n in names})
 
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:

@@ -131,8 +131,9 @@ def _may_fit(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: in
     room = (capacity + 1.0) - ends_bytes
     if lines.working is not None:
         layers = counts.sum(axis=1)
-        share = cuts.layer_bytes[0, :pp, None] / layers
-        state = state + share * (counts @ lines.working[0] - layers * cuts.lightest[0, :pp, None])
+        share = 1.0 / layers
+        more = counts @ lines.working[0] - layers * cuts.lightest[0, :pp, None]
+        state = state + share * np.maximum(more, 0.0)
         held = np.maximum(held - share, 1e-9)
     worth = lines.price[0] / np.broadcast_to(held, (pp, len(start)))[..., None]
     takes = least + worth * (state - room)[..., None]

@@ -6,7 +6,7 @@ backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.memory import transient
+from meshwright.costmodel.policy_front import unbeaten
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.costmodel.tensors import OPEN
@@ -23,8 +24,10 @@ from meshwright.optimizer.settled import Placed
 
 Array = NDArray[Any]
 Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
+_SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload")
 _SAFE = 1.0 - 1e-12  # room that rounding of sums may take
 _AT_ONCE = 1 << 21  # numbers in one table of pairs
+_MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
 
 
 @dataclass(frozen=True)
@@ -52,36 +55,48 @@ class Offer:
         keep: list[int] = []
         for hosts in (False, True):
             some = np.flatnonzero((self.host > 0) == hosts)
-            keys = (self.seconds[some], self.device[some], self.host[some] * host)
-            some = some[np.lexsort(keys[::-1])]
-            kept: list[int] = []
-            for i in some.tolist():
-                others = self[kept]
-                beaten = (others.device <= self.device[i]) & (not host or others.host <= self.host[i])
-                if not beaten.any():
-                    kept.append(i)
-            keep += kept
+            columns = np.stack([self.seconds[some], self.device[some], self.host[some] * host], axis=1)
+            order = np.lexsort(columns.T[::-1])
+            keep += some[order[unbeaten(columns[order])]].tolist()
         return self[sorted(keep, key=lambda i: (self.device[i], self.seconds[i]))]
 
 
-def offers_of(setting: Setting, menus: Menus, plan: Placed) -> tuple[Offer, ...]:
-    """The policies of each layer kind on a placed row, priced by the cost model."""
-    out = []
-    for kind in range(plan.rows.policies.shape[1]):
-        menu = menus.of(plan.rows, kind)
-        rows = menu.chosen_rows(plan.rows, kind, np.ones((1, 1), bool))
-        if not plan.rows.policies[0, kind] & OPEN:
-            rows = plan.rows
-        at = np.zeros(len(rows), np.int64)
-        table = StageTable.of(setting, rows, PlacedComm(setting.network, plan[at].groups))
+@dataclass
+class Offers:
+    """Policies of each layer kind on placed rows, priced by the cost model; remembers what prices them."""
+
+    setting: Setting
+    menus: Menus
+    _known: dict[tuple[Any, ...], Offer] = field(default_factory=dict)
+
+    def of(self, plan: Placed, host: bool = False) -> tuple[Offer, ...]:
+        """Of a placed row: those that no other of their class beats, in host bytes too if `host`."""
+        return tuple(self._of(plan, kind, host) for kind in range(plan.rows.policies.shape[1]))
+
+    def _of(self, plan: Placed, kind: int, host: bool) -> Offer:
+        key = kind, host, *_priced_by(plan, kind)
+        if key not in self._known:
+            self._known[key] = self._priced(plan, kind).unbeaten(host)
+        return self._known[key]
+
+    def _priced(self, plan: Placed, kind: int) -> Offer:
+        rows = plan.rows
+        if rows.policies[0, kind] & OPEN:
+            rows = self.menus.of(rows, kind).chosen_rows(rows, kind, np.ones((1, 1), bool))
+        groups = plan[np.zeros(len(rows), np.int64)].groups
+        table = StageTable.of(self.setting, rows, PlacedComm(self.setting.network, groups))
         memory = table.memory
-        out.append(
-            Offer(
-                rows.policies[:, kind], table.layer_s[:, kind], memory.saved[:, kind],
-                memory.host_saved[:, kind], memory.working[:, kind],
-            )
-        )  # fmt: skip
-    return tuple(out)
+        costs = table.layer_s, memory.saved, memory.host_saved, memory.working
+        return Offer(rows.policies[:, kind], *(x[:, kind] for x in costs))
+
+
+def _priced_by(plan: Placed, kind: int) -> tuple[Any, ...]:
+    """Everything that a layer's seconds and bytes depend on beside its policy; under ZeRO-2 and 3 its sharding too."""
+    rows, groups = plan.rows, plan.groups
+    shape = (*(int(getattr(rows, n)[0]) for n in _SHAPE), int(rows.policies[0, kind]))
+    names = ("tp", "cp", "ep", "shard", "edp") if rows.zero[0] >= 2 else ("tp", "cp", "ep")
+    placed = tuple(getattr(getattr(groups, n), x)[0].tobytes() for n in names for x in ("factors", "strides"))
+    return *shape, int(rows.zero[0]) if rows.zero[0] >= 2 else 0, placed
 
 
 @dataclass(frozen=True)
@@ -302,21 +317,13 @@ def _combined(
             ],
             axis=1,
         )  # fmt: skip
-        order = np.lexsort(points.T[::-1])
-        order = order[_unbeaten(points[order])]
+        order = np.arange(len(points))
+        if len(points) > _MANY:
+            order = np.lexsort(points.T[::-1])
+            order = order[unbeaten(points[order])]
         seconds, saved, working = points[order].T
         which = [(*which[at // len(picks)], at % len(picks)) for at in order.tolist()]
     return seconds, saved, working, which
-
-
-def _unbeaten(points: Array) -> Array:
-    """Indices of points, sorted by their first column, that no earlier one is at most equal to in the other two."""
-    kept: list[int] = []
-    for i, (_, saved, working) in enumerate(points.tolist()):
-        others = points[kept]
-        if not ((others[:, 1] <= saved) & (others[:, 2] <= working)).any():
-            kept.append(i)
-    return np.array(kept, np.int64)
 
 
 def within_hosts(

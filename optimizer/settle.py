@@ -1,6 +1,7 @@
 """Settle one placed plan: the layers of its stages, proven by the program of `optimizer.program`."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from meshwright.optimizer.entries import Entries, entries_of, no_entries
 from meshwright.optimizer.hosts import HostShare, host_shares
 from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.menus import Menus
-from meshwright.optimizer.mixes import Mix, Offer, offers_of
+from meshwright.optimizer.mixes import Mix, Offer, Offers
 from meshwright.optimizer.program import CutResult, solve_cut
 from meshwright.optimizer.settled import Placed
 from meshwright.optimizer.units import Units
@@ -28,7 +29,9 @@ Array = NDArray[Any]
 # Prices of memory by which open policies are bounded.
 _PRICES = 16
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
-_ROOM = (1.001, 1.02, 1.5, float("inf"))
+_ROOM = (1.005, 1.05, 1.5, float("inf"))
+# A cutoff within this multiple is tried at once.
+_CLOSE = 1.02
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class _Stages:
 
     table: StageTable
     cuts: Cuts
+    plan: Placed
     offers: tuple[Offer, ...]
     hosts: tuple[HostShare, ...]
 
@@ -104,6 +108,10 @@ class Settler:
     host_short: bool = False  # some plan that the devices hold overfills hosts
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
 
+    @cached_property
+    def _offers(self) -> Offers:
+        return Offers(self.setting, self.menus)
+
     def settle(self, plan: Placed, cutoff_s: float, bound_s: float) -> tuple[str, Found | None, float]:
         """(status, plan, bound) of one placed plan, in seconds of the nominal batch.
 
@@ -114,10 +122,14 @@ class Settler:
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
         units = Units.of(setting, int(row.vpp[0]))
         lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
-        offers = offers_of(setting, self.menus, plan)
+        cuts = Cuts.of(table.costs, units, lines)
+        bound_s = max(bound_s, float(cuts.bounds(setting, cutoff_s, 1e-6)[0]))
+        if not bound_s < cutoff_s:
+            return "INFEASIBLE", None, bound_s
+        offers = self._offers.of(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s
-        stages = _Stages(table, Cuts.of(table.costs, units, lines), offers, self.hosts(plan))
+        stages = _Stages(table, cuts, plan, offers, self.hosts(plan))
         scale = float(per_batch(setting, row, np.ones(1))[0])
         result, entries = self._best_cut(stages, cutoff_s / scale, bound_s / scale)
         bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
@@ -146,7 +158,7 @@ class Settler:
             return CutResult("INFEASIBLE", (), np.inf, np.inf, 0.0), no_entries()
         cutoff_s = min(cutoff_s, stages.most_s)
         for room in _ROOM:
-            trial = min(cutoff_s, room * bound_s)
+            trial = cutoff_s if cutoff_s < _CLOSE * bound_s else min(cutoff_s, room * bound_s)
             result, entries = self._within(stages, trial, floor)
             if result.status != "INFEASIBLE" or trial == cutoff_s:
                 break
@@ -159,15 +171,14 @@ class Settler:
         # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
         spare = max((trial_s - total / float(row.vpp[0])) / rounds, floor_s) if rounds else trial_s
         slowest = spare * (1 + 1e-6)
-        fastest = tuple(o.unbeaten() for o in stages.offers)
-        entries = self._entries(stages, fastest, slowest)
+        entries = self._entries(stages, stages.offers, slowest)
         if not stages.hosts:
             return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
         apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
         if not apart.chosen or _hold(stages.hosts, entries.host[list(apart.chosen)], self._host_bytes):
             return apart, entries
         self.host_short = True
-        every = tuple(o.unbeaten(host=True) for o in stages.offers)
+        every = self._offers.of(stages.plan, host=True)
         entries = self._entries(stages, every, slowest, shares_hosts=True)
         result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
         if entries.whole:
