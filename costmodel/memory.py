@@ -161,19 +161,16 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
 def _working(setting: Setting, shapes: Shapes) -> Array:
     """One layer in backward: all its activations but those saved on the device, and gradients of all, [R, Q].
 
-    What the host keeps comes back tensor by tensor, through two buffers of the largest that may be there.
+    Where the host may keep activations they pass tensor by tensor, through two buffers of the largest.
     """
     rows, shape, out = shapes.rows, shapes.shape, []
     for lane, chosen in enumerate(shapes.chosen):
         kind, spec = shapes.of_lane(lane), setting.model.kinds[shapes.lanes[lane]]
         fused = kind.fused[shapes.of_row]
         again = np.maximum(fused - chosen.device, 0.0)
+        away = chosen.repeats | (chosen.host > 0)
         buffers = 2.0 * kind.policies.largest(setting.framework)[shapes.of_row]
-        own = (
-            fused
-            + np.where(chosen.repeats | (chosen.host > 0), again, 0.0)
-            + np.where(chosen.host > 0, buffers, 0.0)
-        )
+        own = fused + np.where(away, again, 0.0) + np.where(rows.offloads_activations, buffers, 0.0)
         kv = BF16 * shape.tokens * kv_width(spec, shape.tp)
         gathered = rows.cp_kind == ALL_GATHER
         out.append(own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0)))

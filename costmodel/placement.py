@@ -6,7 +6,7 @@ The product of all factors on a level is the part of it that is used.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, reduce
 from itertools import permutations, product
 from typing import Any
@@ -101,6 +101,27 @@ def expert_copies(copies: int, ep: int, etp: int, sizes: tuple[int, ...]) -> Gro
     one = np.ones(len(factors), np.int64)
     groups = groups_of_arrays(factors, np.ones_like(factors), one * ep, one * etp)
     return groups.edp[groups.ep.size == ep]
+
+
+def network_keys(groups: Groups, levels: tuple[Level, ...]) -> list[bytes]:
+    """One key per row; rows with the same key load the network alike.
+
+    Collectives know a torus axis by its properties alone, so axes that share them may change places.
+    """
+    parts = [getattr(groups, name) for name in Groups.__dataclass_fields__]
+    factors = np.stack([g.factors for g in parts], axis=2)  # [R, levels, groups]
+    strides = np.where(factors > 1, np.stack([g.strides for g in parts], axis=2), 1)
+    columns = np.concatenate([factors, strides], axis=2)
+    alike: dict[Level, list[int]] = {}
+    for index, level in enumerate(levels):
+        alike.setdefault(replace(level, name="" if isinstance(level, TorusAxis) else level.name), []).append(
+            index
+        )
+    for axes in alike.values():
+        if len(axes) > 1:
+            for row in columns:
+                row[axes] = row[axes][np.lexsort(row[axes].T)]
+    return [row.tobytes() for row in columns]
 
 
 def _assemble(factors: dict[str, Ints], strides: dict[str, Ints], ep: Ints, etp: Ints) -> Groups:

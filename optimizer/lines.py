@@ -25,6 +25,8 @@ from meshwright.costmodel.tensors import DROPPED, OPEN, TENSORS, bits
 from meshwright.optimizer.menus import Menus
 
 Array = NDArray[Any]
+# With so many prices rows are near a plan, and few: policies that keep tensors on the host are looked at one by one.
+_CLOSE = 8
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
         return Lines.chosen(costs)
     shapes, of_row = table.shapes, table.shapes.of_row[at]
     price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
-    ways = _least if menus.any_tensor else _least_named
+    ways = _least if menus.any_tensor else _least_listed
+    if menus.any_tensor and prices >= _CLOSE and costs.rows.offloads_activations.any():
+        ways = _least_of_both
     least, saved, whole = [], [], []
     for k in range(len(table.layers)):
         open_ = costs.rows.policies[:, k] & OPEN > 0
@@ -80,16 +84,18 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
 
 
 def _prices(table: StageTable, at: Array, count: int) -> Array:
-    """Prices at which a tensor of the commonest layers goes or stays, spread over their bytes; [R, count]."""
+    """Prices at which a tensor of the commonest layers goes or stays, [R, at most count]: all, or spread over bytes."""
     shapes, setting = table.shapes, table.setting
     common = int(np.argmax(setting.model.layers_by_kind))
     size, again = _joined(shapes.of_lane(common).policies)
     each = np.divide(again, size, out=np.zeros_like(size), where=size > 0)
     order = np.argsort(each, axis=1)
-    share = np.cumsum(np.take_along_axis(size, order, axis=1), axis=1) / size.sum(axis=1, keepdims=True)
-    wanted = (np.arange(count) + 0.5) / count
-    place = np.minimum((share[:, None, :] < wanted[:, None]).sum(axis=2), size.shape[1] - 1)
-    found = np.take_along_axis(np.take_along_axis(each, order, axis=1), place, axis=1)[shapes.of_row[at]]
+    if count < len(TENSORS):
+        share = np.cumsum(np.take_along_axis(size, order, axis=1), axis=1) / size.sum(axis=1, keepdims=True)
+        wanted = (np.arange(count) + 0.5) / count
+        place = np.minimum((share[:, None, :] < wanted[:, None]).sum(axis=2), size.shape[1] - 1)
+        order = np.take_along_axis(order, place, axis=1)
+    found = np.take_along_axis(each, order, axis=1)[shapes.of_row[at]]
     link, hosts = setting.rates.host_bytes_per_s, table.rows.offloads_activations[at]
     if link is None or not hosts.any():
         return found
@@ -156,14 +162,23 @@ def _cheapest(keep: Array, again: Array, forced_s: Array, stays: Array) -> Array
     return least
 
 
-def _least_named(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
-    """The same over named policies alone."""
+def _least_listed(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+    """The same policy by policy."""
     menu = menus.of(table.rows[at], kind)
     chosen = menu.of_rows()
     seconds = least_seconds(table.setting, table.layers[kind][at], chosen)
     seconds = np.where(menu.exist[menu.of_row], seconds, np.inf)
     least = np.stack([(seconds + mu[:, None] * chosen.device).min(axis=1) for mu in price.T], axis=1)
     return least, chosen.device.min(axis=1)
+
+
+def _least_of_both(
+    menus: Menus, table: StageTable, kind: int, at: Array, price: Array
+) -> tuple[Array, Array]:
+    """The larger of both bounds: a layer may not keep parts of tensors on the host, as the cheaper one supposes."""
+    least, saved = _least(menus, table, kind, at, price)
+    listed, fewest = _least_listed(menus, table, kind, at, price)
+    return np.maximum(least, listed), np.maximum(saved, fewest)
 
 
 def _where(names: Iterable[str]) -> Array:

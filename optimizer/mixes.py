@@ -1,8 +1,7 @@
 """Which policies the layers of a stage take: at most two per layer kind, the fastest that memory holds.
 
-Of policies that save nothing on the host, and of those that save something there, only such matter as no other of the
-same class beats in seconds and in bytes on the device: bytes saved less are bytes needed more while a layer runs
-backward, and every layer is in flight at least once.
+Only policies matter that no other beats in seconds and in bytes saved on the device: bytes saved less are bytes needed
+more while a layer runs backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
@@ -51,14 +50,11 @@ class Offer:
         return len(self.codes)
 
     def unbeaten(self, host: bool = False) -> "Offer":
-        """Those that no other of their class beats, in host bytes too if `host`; fewest device bytes first."""
-        keep: list[int] = []
-        for hosts in (False, True):
-            some = np.flatnonzero((self.host > 0) == hosts)
-            columns = np.stack([self.seconds[some], self.device[some], self.host[some] * host], axis=1)
-            order = np.lexsort(columns.T[::-1])
-            keep += some[order[unbeaten(columns[order])]].tolist()
-        return self[sorted(keep, key=lambda i: (self.device[i], self.seconds[i]))]
+        """Those that no other beats, in host bytes too if `host`; fewest device bytes first."""
+        columns = np.stack([self.seconds, self.device, self.host * host], axis=1)
+        order = np.lexsort(columns.T[::-1])
+        kept = order[unbeaten(columns[order])]
+        return self[kept[np.lexsort((self.seconds[kept], self.device[kept]))]]
 
 
 @dataclass
@@ -70,7 +66,7 @@ class Offers:
     _known: dict[tuple[Any, ...], Offer] = field(default_factory=dict)
 
     def of(self, plan: Placed, host: bool = False) -> tuple[Offer, ...]:
-        """Of a placed row: those that no other of their class beats, in host bytes too if `host`."""
+        """Of a placed row: those that no other beats, in host bytes too if `host`."""
         return tuple(self._of(plan, kind, host) for kind in range(plan.rows.policies.shape[1]))
 
     def _of(self, plan: Placed, kind: int, host: bool) -> Offer:

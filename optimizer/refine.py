@@ -40,7 +40,7 @@ Array = NDArray[Any]
 Step = Callable[[Array, Any, float], tuple[Array, Any]]
 
 # Prices of memory by which open policies are bounded, far from a plan and close to one.
-_COARSE, _FINE = 3, 10
+_COARSE, _FINE = 3, 14
 TOGETHER = "the degrees fit the network together"
 HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"

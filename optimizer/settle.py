@@ -27,7 +27,7 @@ from meshwright.optimizer.units import Units
 Array = NDArray[Any]
 
 # Prices of memory by which open policies are bounded.
-_PRICES = 16
+_PRICES = 14
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
 _ROOM = (1.005, 1.05, 1.5, float("inf"))
 # A cutoff within this multiple is tried at once.

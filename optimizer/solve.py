@@ -8,7 +8,7 @@ CP-SAT settles one at a time. The search ends when no open candidate has a bound
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import permutations
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import DIMENSIONS
-from meshwright.costmodel.placement import innermost, nestings, strides_of
+from meshwright.costmodel.placement import innermost, nestings, network_keys, strides_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.bounds import frame_bounds
@@ -34,6 +34,7 @@ __all__ = ["BEATEN", "GIVE_UP", "HOSTS", "TOO_LARGE", "Found", "Search", "SolveO
 
 BEATEN = "bound passes the best plans"
 TOO_LARGE = "no cut fits the device memory"
+ALIKE = "placements that load the network as another does"
 SIZES = "batch sizes that divide less well"
 # Frames of several batches listed at once.
 _AT_ONCE = 300_000
@@ -63,6 +64,7 @@ class Search:
     funnel: Funnel = field(default_factory=Funnel)
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
+    _met: set[tuple[Any, ...]] = field(default_factory=set)  # placed rows that went on to be solved
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
     within_s: float = float("inf")  # slower plans are of no use: finding none proves that none is faster
@@ -218,7 +220,20 @@ class Search:
             if not len(placed):
                 return bounds, placed
         self.funnel.enter("plans", len(placed))
-        return bounds, placed
+        index = self._unlike(placed)
+        self.funnel.remove(ALIKE, len(placed) - len(index))
+        return bounds[index], placed[index]
+
+    def _unlike(self, placed: Placed) -> Array:
+        """Indices of the first of placed plans of one row that load the network alike and share hosts alike."""
+        first = []
+        for i, key in enumerate(network_keys(placed.groups, self.setting.cluster.levels)):
+            one = placed[i : i + 1]
+            row = tuple(getattr(one.rows, f.name).tobytes() for f in fields(one.rows))
+            if (full := (key, row, self.settler.hosts(one))) not in self._met:
+                self._met.add(full)
+                first.append(i)
+        return np.array(first, np.int64)
 
     def _same_order(self, split: Placed) -> None:
         """Solve one split under the best order that is the same on all axes, so that its kind has a value to beat."""
@@ -239,8 +254,14 @@ class Search:
 
     def _solve(self, plan: Placed, bound_s: float) -> None:
         """Settle the stages of one placed plan, and keep it if it is the best of its visible kind."""
+        known, useful_s = self.best.get(visible(plan.rows)), self.cutoff_s
+        if known is not None:
+            useful_s = min(useful_s, known.value_s - known.slack_s)
+        if not bound_s < useful_s:
+            self.funnel.remove(BEATEN, 1)
+            return
         self.settler.host_short = False
-        status, found, bound = self.settler.settle(plan, self.cutoff_s, bound_s)
+        status, found, bound = self.settler.settle(plan, useful_s, bound_s)
         self.funnel.enter("solved", 1)
         if found is None and self.settler.host_short:
             self.funnel.remove(HOSTS, 1)

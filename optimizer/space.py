@@ -111,14 +111,6 @@ class Space:
         """Policies that may be chosen, by layer kind and shape."""
         return Menus(self.setting, self.allows_policy, self.offloads)
 
-    @property
-    def offload_classes(self) -> tuple[int, ...]:
-        """Offload classes to list: where policies mix, one that may offload activations holds the one that does not."""
-        if not self.menus.mixes:
-            return self.offloads
-        names = [OFFLOADS[i] for i in self.offloads]
-        return tuple(i for i in self.offloads if _with_activations(OFFLOADS[i]) not in names)
-
     def asks(self, name: str) -> bool:
         return any(c.name == name for c in self.constraints)
 
@@ -243,8 +235,7 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> tuple[Ints, Rows]
 
 def with_offload(space: Space, rows: Rows) -> Rows:
     """Rows crossed with every allowed offload class."""
-    classes = space.offload_classes
-    return concatenate([offloading(rows, c) for c in classes]) if classes else rows[:0]
+    return concatenate([offloading(rows, c) for c in space.offloads]) if space.offloads else rows[:0]
 
 
 def offloading(rows: Rows, offload: int) -> Rows:
@@ -264,10 +255,6 @@ def with_leanest(space: Space, rows: Rows, kind: int) -> Rows:
     """Rows with the policy of one layer kind that saves least on the device."""
     menu = space.menus.of(rows, kind)
     return menu.chosen_rows(rows, kind, menu.leanest())
-
-
-def _with_activations(offload: str) -> str:
-    return "activations" if offload == "none" else f"{offload}+activations"
 
 
 def _sharding(dp: int) -> Iterable[tuple[int, int]]:
