@@ -78,7 +78,7 @@ class Cuts:
     @staticmethod
     def of(costs: StageCosts, units: Units, lines: Lines | None = None) -> "Cuts":
         stage = np.arange(int(costs.rows.pp.max()))[None, :]
-        lines = Lines.chosen(costs) if lines is None else lines
+        lines = Lines.least_of(costs) if lines is None else lines
         beside_loss = np.where(costs.ends(stage)[1], (costs.loss - costs.gathers)[:, None], 0.0)
         working = np.maximum(_lightest(costs, units, stage), beside_loss)
         ends = costs.ends_s(stage), costs.ends_bytes(stage, working)

@@ -4,6 +4,7 @@ Devices are numbered innermost level first; a host holds `devices_per_host` cons
 along pp from its innermost level out.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,27 @@ def host_shares(
         sizes: of the levels.
     """
     pp = DIMENSIONS.index("pp")
+    used = tuple(np.prod(factors, axis=0).tolist())
+    return _shares(used, tuple(factors[pp].tolist()), tuple(strides[pp].tolist()), sizes, devices_per_host)
+
+
+@lru_cache(4096)
+def _shares(
+    used: tuple[int, ...],
+    factors: tuple[int, ...],
+    strides: tuple[int, ...],
+    sizes: tuple[int, ...],
+    devices_per_host: int,
+) -> tuple[HostShare, ...]:
+    """The same from the ranks used on each level, and the factors and strides of the stages."""
     device, stage = np.zeros(1, np.int64), np.zeros(1, np.int64)
     width, stages = 1, 1
     for level, size in enumerate(sizes):
-        position = np.arange(int(np.prod(factors[:, level])))
-        of_pp = position // strides[pp, level] % factors[pp, level]
+        position = np.arange(used[level])
+        of_pp = position // strides[level] % factors[level]
         device = (device[None, :] + width * position[:, None]).ravel()
         stage = (stage[None, :] + stages * of_pp[:, None]).ravel()
-        width, stages = width * size, stages * int(factors[pp, level])
+        width, stages = width * size, stages * factors[level]
     host = device // devices_per_host
     pairs, counts = np.unique(np.stack([host, stage], axis=1), axis=0, return_counts=True)
     first = np.flatnonzero(np.diff(pairs[:, 0], prepend=-1))

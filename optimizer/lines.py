@@ -11,7 +11,7 @@ w between 0 and 1.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,22 +38,24 @@ class Lines:
         least: least of seconds + price * saved bytes of a layer, [R, K, G].
         saved: fewest bytes a layer saves, [R, K].
         working: bytes that a layer running backward needs and those that it saved on the device, together at least,
-            [R, K]; None where policies are chosen and what it needs is known.
+            [R, K]; None where what it needs is known, or counts at its least.
+        most: bytes that a layer saves where nothing is repeated, [R, K]; None where policies are chosen.
     """
 
     price: Array
     least: Array
     saved: Array
     working: Array | None = None
+    most: Array | None = None
 
     def __getitem__(self, index: Any) -> "Lines":
-        working = None if self.working is None else self.working[index]
-        return Lines(self.price[index], self.least[index], self.saved[index], working)
+        parts = (getattr(self, f.name) for f in fields(self))
+        return Lines(*(None if part is None else part[index] for part in parts))
 
     @staticmethod
-    def chosen(costs: StageCosts) -> "Lines":
-        """Of rows whose policies are chosen."""
-        return Lines(np.zeros((len(costs.rows), 1)), costs.layer_s[:, :, None], costs.saved)
+    def least_of(costs: StageCosts, most: Array | None = None) -> "Lines":
+        """Of rows whose policies are chosen, or of open ones with seconds and bytes each at their least."""
+        return Lines(np.zeros((len(costs.rows), 1)), costs.layer_s[:, :, None], costs.saved, None, most)
 
 
 def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, prices: int) -> Lines:
@@ -64,8 +66,13 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
     """
     costs = costs[at]
     if not (costs.rows.policies & OPEN).any():
-        return Lines.chosen(costs)
+        return Lines.least_of(costs)
     shapes, of_row = table.shapes, table.shapes.of_row[at]
+    if not prices:
+        kinds = [
+            shapes.of_lane(k).policies.tensor_bytes.sum(axis=1)[of_row] for k in range(len(table.layers))
+        ]
+        return Lines.least_of(costs, np.stack(kinds, axis=1))
     price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
     ways = _least if menus.any_tensor else _least_listed
     if menus.any_tensor and prices >= _CLOSE and costs.rows.offloads_activations.any():

@@ -95,7 +95,8 @@ class Refiner:
             left = np.flatnonzero(~holds)
             if len(left):
                 table = self._table(offloading(rows[left], offload))
-                holds[left] = self._by_depth(table, loosest(table), np.arange(len(left)), 0, reachable) > 0
+                every = np.arange(len(left))
+                holds[left] = self._by_depth(table, loosest(table), every, reachable) > 0
         return np.where(holds, bounds, np.inf), rows
 
     def offload(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
@@ -232,26 +233,39 @@ class Refiner:
             stages = None if some is None else some[part]
             return cuts.bounds(self.setting, cutoff_s, tolerance, coarse, stages)
 
-        return self._by_depth(table, costs, near, _COARSE if coarse else _FINE, bounds)
+        out = np.zeros(len(near))
+        tight = self._by_depth(table, costs, near, self._binds) > 0
+        out[~tight] = self._by_depth(table, costs, near[~tight], bounds)
+        for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
+            left = np.flatnonzero(tight & (out < cutoff_s))
+            out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))
+        return out
+
+    def _binds(self, cuts: Cuts, part: Array) -> Array:
+        """Whether rows with open policies may lack the memory for layers that save all they can, cut evenly."""
+        if cuts.lines.most is None:
+            return np.zeros(len(part))
+        plain = replace(cuts, lines=replace(cuts.lines, saved=cuts.lines.most))
+        return (~plain.feasible(plain.even_s, self.setting.capacity_bytes)).astype(float)
 
     def _by_depth(
         self,
         table: StageTable,
         costs: StageCosts,
         near: Array,
-        prices: int,
         value: Callable[[Cuts, Array], Array],
+        prices: int = 0,
     ) -> Array:
         """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
-        Tables are as wide as the deepest pipeline in them.
+        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
         depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
         groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
         for g, group in enumerate(groups):
-            part = np.flatnonzero(of_row == g)
-            lines = lines_of(self.space.menus, table, costs, near[part], prices)
-            cuts = Cuts.of(costs[near[part]], Units.of(self.setting, int(group // 64)), lines)
-            out[part] = value(cuts, near[part])
+            part = near[of_row == g]
+            lines = lines_of(self.space.menus, table, costs, part, prices)
+            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)), lines)
+            out[of_row == g] = value(cuts, part)
         return out
