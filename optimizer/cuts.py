@@ -50,6 +50,15 @@ class Limits:
     per_unit: Array
     total: Array
 
+    def within(self, seconds: Array) -> "Limits":
+        """The same for stages that take so many seconds less, [R]."""
+        total = self.total.copy()
+        total[..., 1:] -= seconds[:, None, None]
+        return Limits(self.per_unit, total)
+
+    def __getitem__(self, rows: Array) -> "Limits":
+        return Limits(self.per_unit[:, rows], self.total[rows])
+
     def most(self, sort: int) -> Array:
         """Units of one sort alone that each stage holds, [R, S]; fractions left in."""
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -59,9 +68,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Rows of one vpp, ready for questions about how stages may be cut.
+    """Rows ready for questions about how stages may be cut.
 
     Attributes:
+        size: units that stages take at a time, [R]; above 1 only where units are alike.
         ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
         lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S]; on
             the last stage no less than would make it matter beside the loss.
@@ -70,19 +80,21 @@ class Cuts:
     costs: StageCosts
     units: Units
     lines: Lines
+    size: Array
     ends_s: Array
     ends_bytes: Array
     held: Array
     lightest: Array
 
     @staticmethod
-    def of(costs: StageCosts, units: Units, lines: Lines | None = None) -> "Cuts":
+    def of(costs: StageCosts, units: Units, lines: Lines | None = None, size: Array | None = None) -> "Cuts":
         stage = np.arange(int(costs.rows.pp.max()))[None, :]
         lines = Lines.least_of(costs) if lines is None else lines
         beside_loss = np.where(costs.ends(stage)[1], (costs.loss - costs.gathers)[:, None], 0.0)
         working = np.maximum(_lightest(costs, units, stage), beside_loss)
         ends = costs.ends_s(stage), costs.ends_bytes(stage, working)
-        return Cuts(costs, units, lines, *ends, in_flight(costs.rows, stage), working)
+        size = np.ones(len(costs.rows)) if size is None else size
+        return Cuts(costs, units, lines, size, *ends, in_flight(costs.rows, stage), working)
 
     @property
     def rows(self) -> Rows:
@@ -90,9 +102,14 @@ class Cuts:
 
     @cached_property
     def shortest(self) -> Array:
-        """Seconds of a unit of each sort at least, [R, sorts]."""
-        out: Array = self.lines.least[:, :, 0] @ self.units.sorts.T
+        """Seconds of what stages take at a time, of each sort and at least, [R, sorts]."""
+        out: Array = self.lines.least[:, :, 0] @ self.units.sorts.T * self.size[:, None]
         return out
+
+    @property
+    def count(self) -> Array:
+        """How often stages together take `size` units, [R]."""
+        return len(self.units) // self.size
 
     @cached_property
     def total_s(self) -> Array:
@@ -106,28 +123,28 @@ class Cuts:
     def even_s(self) -> Array:
         """What max_s t_s cannot fall below, memory aside, [R]."""
         rows, shortest = self.rows, self.shortest.min(axis=1)
-        even = np.maximum(
-            self.total_s / rows.pp, -(-len(self.units) // rows.pp) * shortest + self.costs.hop_s
-        )
+        even = np.maximum(self.total_s / rows.pp, -(-self.count // rows.pp) * shortest + self.costs.hop_s)
         floor: Array = SAFE * even
         return floor
 
     def limits(self, slowest: Array, capacity: Array) -> Limits:
-        """What limits stages of at most `slowest` seconds and `capacity` bytes, [R] each."""
+        """What limits stages of at most `slowest` seconds and `capacity` bytes, [R] each; `Limits.within` tells less."""
         costs, lines = self.costs, self.lines
         time = slowest[:, None] - self.ends_s
         room = capacity[:, None] - self.ends_bytes
         held = np.maximum(self.held, 1e-9)  # stages beyond the last hold nothing and are never asked
-        sorts = self.units.sorts
-        state, saved = (np.einsum("uk,rk->ur", sorts, x)[:, :, None] for x in (costs.state, lines.saved))
+        sorts, size = self.units.sorts, self.size[:, None]
+        state, saved = (
+            np.einsum("uk,rk->ur", sorts, x)[:, :, None] * size for x in (costs.state, lines.saved)
+        )
         if lines.working is not None:
             layers = np.floor(time / lines.least[:, :, 0].min(axis=1)[:, None] * (2.0 - SAFE))
             share = 1.0 / np.clip(layers, 1.0, self.units.prefix[-1].sum())
             needs = np.einsum("uk,rk->ur", sorts, lines.working)[:, :, None]
             more = needs - sorts.sum(axis=1)[:, None, None] * self.lightest
-            state = state + share * np.maximum(more, 0.0)
+            state = state + share * size * np.maximum(more, 0.0)
             held = np.maximum(held - share, 1e-9)
-        least = np.einsum("uk,rkg->urg", sorts, lines.least)[:, :, None, :]
+        least = np.einsum("uk,rkg->urg", sorts, lines.least)[:, :, None, :] * size[..., None]
         worth = lines.price[:, None, :] / held[..., None]
         unit_bytes = state + held * saved
         per_unit = np.concatenate([unit_bytes[..., None], least + worth * state[..., None]], axis=-1)
@@ -137,7 +154,10 @@ class Cuts:
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
         """Whether some cut keeps every stage within `slowest` seconds and `capacity` bytes, [R]."""
         capacity = np.broadcast_to(np.asarray(capacity, float) + _BYTE, slowest.shape)
-        limits = self.limits(slowest * (2.0 - SAFE), capacity)
+        return self._holds(self.limits(slowest * (2.0 - SAFE), capacity))
+
+    def _holds(self, limits: Limits) -> Array:
+        """Whether some cut keeps every stage within its limits, [R]."""
         ways = (
             self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
         )
@@ -145,10 +165,10 @@ class Cuts:
 
     def _alike(self, limits: Limits) -> Array:
         """Equal units: each stage holds what its limits allow, at least one; together enough."""
-        units, active = len(self.units), self.held > 0
+        units, active = self.count[:, None], self.held > 0
         most = np.floor(limits.most(0) * (2.0 - SAFE))
         most = np.where(active, np.minimum(most, units), units)
-        enough: Array = (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= units)
+        enough: Array = (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= self.count)
         return enough
 
     def _by_runs(self, limits: Limits) -> Array:
@@ -217,7 +237,7 @@ class Cuts:
         return done
 
     def __getitem__(self, index: Any) -> "Cuts":
-        names = ("costs", "lines", "ends_s", "ends_bytes", "held", "lightest")
+        names = ("costs", "lines", "size", "ends_s", "ends_bytes", "held", "lightest")
         return replace(self, **{n: getattr(self, n)[index] for n in names})
 
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
@@ -233,9 +253,11 @@ class Cuts:
         # Most are near an even cut: look there before halving the whole range.
         for near in (2.0 * part.total_s, below * 1.3, below * 1.03):
             above = np.where((near < above) & part.feasible(near, capacity), near, above)
-        while np.any(fits & (above - below > tolerance * above)):
+        most, room = above.copy(), np.full(len(above), capacity + _BYTE)
+        limits = part.limits(most * (2.0 - SAFE), room) if fits.any() else None
+        while limits is not None and np.any(fits & (above - below > tolerance * above)):
             middle = 0.5 * (below + above)
-            good = part.feasible(middle, capacity)
+            good = part._holds(limits.within((most - middle) * SAFE))
             below, above = np.where(good, below, middle), np.where(good, middle, above)
         out[search] = np.where(fits, below, np.inf)
         return out

@@ -46,10 +46,13 @@ def entries_of(
     cuts: Cuts,
     offers: Sequence[Offer],
     slowest: float,
+    total: float,
     capacity: int,
     shares_hosts: bool = False,
 ) -> Entries:
     """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut.
+
+    None where all stages of every cut take more than `total` seconds together.
 
     Each with its fastest policies; if stages share hosts that may be too small, with all that save on the host by being
     slower, too.
@@ -59,9 +62,10 @@ def entries_of(
     start, stop = (x.ravel() for x in np.meshgrid(*(np.arange(units + 1),) * 2, indexing="ij"))
     shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
     start, stop = start[shares], stop[shares]
-    good = _may_fit(cuts, start, stop, slowest, capacity)
-    if not good.any(axis=1).all():
+    least = _least_seconds(cuts, start, stop, slowest, capacity)
+    if not _within(_least_sum(cuts, start, stop, least), total):
         return no_entries()
+    good = np.isfinite(least)
     stage, at = _windows(cuts, start, stop, good)
     counts = cuts.units.prefix[stop[at]] - cuts.units.prefix[start[at]]
     room = _room(table, cuts, stage, counts, capacity)
@@ -73,12 +77,12 @@ def entries_of(
         mixed, whole = fastest(offers, counts, room), True
     seconds = mixed.seconds + ends_s
     keep = seconds <= slowest
-    good = np.zeros_like(good)
-    good[stage[keep], at[keep]] = True
-    if not good.any(axis=1).all():
+    exact = np.full_like(least, np.inf)
+    np.minimum.at(exact, (stage[keep], at[keep]), seconds[keep])
+    if not _within(_least_sum(cuts, start, stop, exact), total):
         return no_entries()
     left = np.zeros_like(good)
-    left[_windows(cuts, start, stop, good)] = True
+    left[_windows(cuts, start, stop, np.isfinite(exact))] = True
     keep &= left[stage, at]
     return _priced(
         table, cuts, mixed, np.flatnonzero(keep), stage, start[at], stop[at], seconds, counts, whole
@@ -118,8 +122,8 @@ def _room(table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: 
     return Room(room, cuts.held[0, stage], last, float(costs.gathers[0]), float(costs.loss[0]))
 
 
-def _may_fit(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
-    """Whether each share may be within time and memory on each stage of a single row, [S, shares].
+def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
+    """Seconds of each share, at least, on each stage of a single row, [S, shares]; inf beyond time and memory.
 
     With `optimizer.lines` where policies are open; see `optimizer.cuts`.
     """
@@ -135,10 +139,37 @@ def _may_fit(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: in
         more = counts @ lines.working[0] - layers * cuts.lightest[0, :pp, None]
         state = state + share * np.maximum(more, 0.0)
         held = np.maximum(held - share, 1e-9)
-    worth = lines.price[0] / np.broadcast_to(held, (pp, len(start)))[..., None]
-    takes = least + worth * (state - room)[..., None]
-    fits: Array = (takes.max(axis=-1) + ends_s <= slowest * (2.0 - SAFE)) & (state + held * saved <= room)
-    return fits
+    seconds = np.full(np.broadcast_shapes(state.shape, (pp, len(start))), np.inf)
+    fits = (least[:, 0] + ends_s <= slowest) & (state + held * saved <= room)
+    stage, share = np.nonzero(fits)
+    held, state, room = (np.broadcast_to(x, seconds.shape)[stage, share] for x in (held, state, room))
+    worth = lines.price[0] / held[:, None]
+    found = (least[share] + worth * (state - room)[:, None]).max(axis=1) + ends_s[stage, 0]
+    seconds[stage, share] = np.where(found <= slowest * (2.0 - SAFE), found, np.inf)
+    return seconds
+
+
+def _within(least: float, total: float) -> bool:
+    """Whether some cut is there, and its stages take at most `total` seconds together."""
+    return bool(np.isfinite(least)) and least <= total * (2.0 - SAFE)
+
+
+def _least_sum(cuts: Cuts, start: Array, stop: Array, seconds: Array) -> float:
+    """Least sum of the seconds of stages that hold all units in order; inf where none do. [S, shares]."""
+    units = len(cuts.units)
+    best = np.full(units + 1, np.inf)
+    best[0] = 0.0
+    for each in seconds:
+        some = np.flatnonzero(np.isfinite(each))
+        reached = np.full(units + 1, np.inf)
+        if cuts.units.alike:  # a share is told by its length
+            for share in some.tolist():
+                length = int(stop[share])
+                reached[length:] = np.minimum(reached[length:], best[: units + 1 - length] + each[share])
+        else:
+            np.minimum.at(reached, stop[some], best[start[some]] + each[some])
+        best = reached
+    return float(best[units])
 
 
 def _windows(cuts: Cuts, start: Array, stop: Array, good: Array) -> tuple[Array, Array]:

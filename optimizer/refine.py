@@ -210,7 +210,7 @@ class Refiner:
         bounds = row_bounds(table)
         near = np.flatnonzero(bounds < cutoff_s)
         if len(near):
-            exact = self._cut_bounds(table, table.costs, near, cutoff_s, 1e-6, some=table.some_stages())
+            exact = self._cut_bounds(table, table.costs, near, cutoff_s, 3e-5, some=table.some_stages())
             bounds[near] = np.maximum(bounds[near], exact)
         return bounds
 
@@ -261,11 +261,12 @@ class Refiner:
         Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
-        depth = np.ceil(np.log2(rows.pp) / 2).astype(np.int64)
-        groups, of_row = np.unique(rows.vpp * 64 + depth, return_inverse=True)
-        for g, group in enumerate(groups):
-            part = near[of_row == g]
+        layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
+        chunked = (rows.vpp > 1) | layers.alike
+        group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
+        for one in np.unique(group).tolist():
+            part = near[group == one]
             lines = lines_of(self.space.menus, table, costs, part, prices)
-            cuts = Cuts.of(costs[part], Units.of(self.setting, int(group // 64)), lines)
-            out[of_row == g] = value(cuts, part)
+            units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
+            out[group == one] = value(Cuts.of(costs[part], units, lines, size), part)
         return out

@@ -123,9 +123,6 @@ class Settler:
         units = Units.of(setting, int(row.vpp[0]))
         lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
         cuts = Cuts.of(table.costs, units, lines)
-        bound_s = max(bound_s, float(cuts.bounds(setting, cutoff_s, 1e-6)[0]))
-        if not bound_s < cutoff_s:
-            return "INFEASIBLE", None, bound_s
         offers = self._offers.of(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s
@@ -153,7 +150,7 @@ class Settler:
     def _best_cut(self, stages: _Stages, cutoff_s: float, bound_s: float) -> tuple[CutResult, Entries]:
         """Solve below the cutoff: first near the bound, since few entries lie there, then further up."""
         cuts = stages.cuts
-        floor = float(cuts.least_slowest(self.setting.capacity_bytes, 1e-5)[0])
+        floor = float(cuts.least_slowest(self.setting.capacity_bytes, 3e-5)[0])
         if not np.isfinite(floor):
             return CutResult("INFEASIBLE", (), np.inf, np.inf, 0.0), no_entries()
         cutoff_s = min(cutoff_s, stages.most_s)
@@ -171,7 +168,9 @@ class Settler:
         # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
         spare = max((trial_s - total / float(row.vpp[0])) / rounds, floor_s) if rounds else trial_s
         slowest = spare * (1 + 1e-6)
-        entries = self._entries(stages, stages.offers, slowest)
+        once_s = float(stages.table.once_mean_s()[0])
+        together = float(row.vpp[0]) * (trial_s * (1 + 1e-6) - rounds * floor_s - once_s)
+        entries = self._entries(stages, stages.offers, slowest, together)
         if not stages.hosts:
             return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
         apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
@@ -179,7 +178,7 @@ class Settler:
             return apart, entries
         self.host_short = True
         every = self._offers.of(stages.plan, host=True)
-        entries = self._entries(stages, every, slowest, shares_hosts=True)
+        entries = self._entries(stages, every, slowest, together, shares_hosts=True)
         result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
         if entries.whole:
             return result, entries
@@ -191,10 +190,15 @@ class Settler:
         return float(self.setting.cluster.host_memory_bytes or 0)
 
     def _entries(
-        self, stages: _Stages, offers: tuple[Offer, ...], slowest: float, shares_hosts: bool = False
+        self,
+        stages: _Stages,
+        offers: tuple[Offer, ...],
+        slowest: float,
+        total: float,
+        shares_hosts: bool = False,
     ) -> Entries:
         capacity = self.setting.capacity_bytes
-        return entries_of(stages.table, stages.cuts, offers, slowest, capacity, shares_hosts)
+        return entries_of(stages.table, stages.cuts, offers, slowest, total, capacity, shares_hosts)
 
     def _solve(
         self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]

@@ -116,7 +116,7 @@ def _cut(space: Space, row: Rows, need: float) -> Found:
     table = StageTable.of(setting, row, best_comm(setting, row))
     cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
     offers = tuple(_only_offer(table, k) for k in range(len(setting.model.kinds)))
-    entries = entries_of(table, cuts, offers, np.inf, int(need * (1 + 1e-6)))
+    entries = entries_of(table, cuts, offers, np.inf, np.inf, int(need * (1 + 1e-6)))
     size = setting.model.layers // len(cuts.units)
     degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
     placement = next(enumerate_placements(degrees, setting.cluster.levels))

@@ -43,6 +43,14 @@ class Units:
         changes = np.flatnonzero((layers[1:] != layers[:-1]).any(axis=1)) + 1
         return Units(prefix, (0, *changes.tolist(), len(layers)))
 
+    @staticmethod
+    def periods(setting: Setting) -> "Units":
+        """Pattern periods: what all units are whole numbers of, but for stages of single layers of several kinds."""
+        pattern, period = np.array(setting.model.pattern), pattern_period(setting.model.pattern)
+        layers = np.eye(len(setting.model.kinds))[pattern[:period]].sum(axis=0)
+        count = len(pattern) // period
+        return Units(np.arange(count + 1)[:, None] * layers, (0, count))
+
     def __len__(self) -> int:
         return len(self.prefix) - 1
 
