@@ -1,8 +1,8 @@
-"""What choosing recompute and offload by tensor buys over the five named policies: `python benchmarks/tensors.py`.
+"""What recompute and offload by tensor, stage by stage, buys over named policies: `python benchmarks/tensors.py`.
 
-Prints, for each question, step seconds of the proven best plan with named policies alone (`recompute != tensors`) and
-with every choice of tensors, the share saved, policies of the better plan, and CPU seconds of both proofs; then one
-JSON line. Named policies that keep a part of what they save on the host count as choices by tensor.
+Prints, for each question, step seconds of the proven best plan with one named policy per layer kind, with up to two named
+ones per stage and kind (`recompute != tensors`), and with every choice of tensors; the shares saved, and CPU seconds of the
+proofs; then one JSON line.
 """
 
 import json
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import meshwright as mw
+from meshwright.costmodel.layout import layout_text
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode
@@ -32,42 +33,42 @@ QUESTIONS = [
 ]
 
 
-def proven(setting: Setting) -> dict[str, Any]:
+def proven(setting: Setting, constraints: str | None = None) -> dict[str, Any]:
     """The best plan of a question."""
     start = time.process_time()
-    search = Search(Space(setting, parse_constraints(None)), SolveOptions(runner_ups=0))
+    search = Search(Space(setting, parse_constraints(constraints)), SolveOptions(runner_ups=0))
     search.run()
     spent = time.process_time() - start
     if not search.best:
         return {"step_s": None, "cpu_s": round(spent, 2)}
     layout, priced = decode(setting, search.ranked[0])
     return {
-        "step_s": priced.step_s, "recompute": "/".join(layout.policies), "offload": layout.offload,
+        "step_s": priced.step_s, "layout": layout_text(layout),
         "proven": not search.undecided, "cpu_s": round(spent, 2),
     }  # fmt: skip
 
 
 def main() -> None:
     rows = []
-    print(f"{'question':42} {'named':>9} {'tensors':>9} {'saved':>6} {'cpu':>5} {'cpu':>5}  recompute")
+    print(
+        f"{'question':40} {'one':>9} {'mixed':>9} {'tensors':>9} {'saved':>6} {'saved':>6} {'cpu':>5} {'cpu':>5} {'cpu':>5}"
+    )
     for model, cluster, tokens, seq_len in QUESTIONS:
         setting = resolve(model, cluster, mw.Training(tokens, seq_len))
         none: frozenset[str] = frozenset()
-        named = proven(replace(setting, framework=replace(setting.framework, chooses=none, offloads=none)))
-        free = proven(setting)
-        saved = None if None in (named["step_s"], free["step_s"]) else 1 - free["step_s"] / named["step_s"]
+        uniform = replace(setting, framework=replace(setting.framework, chooses=none, offloads=none))
+        found = [proven(uniform), proven(setting, "recompute != tensors"), proven(setting)]
+        seconds = [x["step_s"] for x in found]
+        saved = [None if None in (seconds[0], s) else 1 - s / seconds[0] for s in seconds[1:]]
         rows.append(
-            {
-                "question": f"{model} {cluster} {tokens}/{seq_len}",
-                "named": named,
-                "tensors": free,
-                "saved": saved,
-            }
+            {"question": f"{model} {cluster} {tokens}/{seq_len}", "saved": saved}
+            | dict(zip(("one", "mixed", "tensors"), found, strict=True))
         )
+        cpu = " ".join(f"{x['cpu_s']:>5}" for x in found)
         print(
-            f"{rows[-1]['question']:42} {_shown(named['step_s'])} {_shown(free['step_s'])} "
-            f"{'' if saved is None else f'{saved:.2%}':>6} {named['cpu_s']:>5} {free['cpu_s']:>5}  "
-            f"{named.get('recompute')}, {named.get('offload')} -> {free.get('recompute')}, {free.get('offload')}",
+            f"{rows[-1]['question']:40} {' '.join(map(_shown, seconds))} "
+            f"{' '.join(f'{x:>6.2%}' if x is not None else '      ' for x in saved)} "
+            f"{cpu}",
             flush=True,
         )
     print(json.dumps({"rows": rows}, sort_keys=True))

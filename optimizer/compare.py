@@ -87,6 +87,7 @@ def _layout(plan: Priced) -> dict[str, Value]:
         f"on {name} ({size})": " ".join(f"{d}*{f}" for d, f in on) or "-" for (name, _, size), on in levels
     }
     lists = ("layers_per_stage", "policies")
+    data["stage_policies"] = ";".join("/".join(words) for words in data["stage_policies"]) or "-"
     return {k: "/".join(map(str, v)) if k in lists else v for k, v in data.items()} | placed
 
 

@@ -1,7 +1,5 @@
 """From a solved candidate to a layout, priced again by the cost model."""
 
-from typing import Any
-
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
@@ -36,9 +34,11 @@ def layout_of(setting: Setting, found: Found) -> Layout:
     }
     sequences = int(row.sequences[0])
     hosts = any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix)
+    plain, by_stage = _policies(setting, found)
     return Layout(
         **number,
-        **_policies(setting, found),
+        policies=plain,
+        stage_policies=by_stage,
         cp_kind=CP_KINDS[int(row.cp_kind[0])],
         sp=bool(row.sp[0]),
         schedule="interleaved" if number["vpp"] > 1 else "gpipe" if row.gpipe[0] else "1f1b",
@@ -55,16 +55,17 @@ def _offload(allowed: str, hosts: bool) -> str:
     return "+".join(used) or "none"
 
 
-def _policies(setting: Setting, found: Found) -> dict[str, Any]:
+def _policies(setting: Setting, found: Found) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Policies for all stages where they agree, else stage by stage."""
     present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
-    kinds = range(len(present))
-    met = [
-        {stage[k] if len(stage[k]) > 1 else stage[k][0][0] for stage in found.mixes if stage[k]}
-        for k in kinds
-    ]
-    if all(len(codes) <= 1 and all(isinstance(code, int) for code in codes) for codes in met):
-        (words,) = words_of([[[(code, 1) for code in codes] for codes in met]], present)  # type: ignore[misc]
-        return {"policies": words[:1] if len(set(words)) == 1 else words}
-    stages = words_of(found.mixes, present)
-    return {"stage_policies": tuple(w[:1] if len(set(w)) == 1 else w for w in stages)}
+    met = [{stage[k] for stage in found.mixes if stage[k]} for k in range(len(present))]
+    codes = [{code for mix in mixes for code, _ in mix} for mixes in met]
+    if all(len(some) <= 1 for some in codes):
+        (words,) = words_of([[[(code, 1) for code in some] for some in codes]], present)
+        return _short(words), ()
+    return ("none",), tuple(map(_short, words_of(found.mixes, present)))
+
+
+def _short(words: tuple[str, ...]) -> tuple[str, ...]:
+    """One word where all layer kinds have the same."""
+    return words[:1] if len(set(words)) == 1 else words

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import SAFE
 from meshwright.optimizer.cuts import Cuts
-from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest, within_hosts
+from meshwright.optimizer.host_mixes import within_hosts
+from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest
 
 Array = NDArray[Any]
 

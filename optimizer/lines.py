@@ -11,7 +11,7 @@ w between 0 and 1.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ class Lines:
     most: Array | None = None
 
     def __getitem__(self, index: Any) -> "Lines":
-        parts = (getattr(self, f.name) for f in fields(self))
-        return Lines(*(None if part is None else part[index] for part in parts))
+        working, most = (None if x is None else x[index] for x in (self.working, self.most))
+        return Lines(self.price[index], self.least[index], self.saved[index], working, most)
 
     @staticmethod
     def least_of(costs: StageCosts, most: Array | None = None) -> "Lines":

@@ -24,8 +24,8 @@ from meshwright.optimizer.settled import Placed
 Array = NDArray[Any]
 Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
 _SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload")
-_SAFE = 1.0 - 1e-12  # room that rounding of sums may take
-_AT_ONCE = 1 << 21  # numbers in one table of pairs
+LESS = 1.0 - 1e-12  # room that rounding of sums may take
+AT_ONCE = 1 << 21  # numbers in one table of pairs
 _MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
 
 
@@ -113,6 +113,11 @@ class Room:
     def __getitem__(self, index: Any) -> "Room":
         return Room(self.room[index], self.held[index], self.last[index], self.gathers, self.loss)
 
+    def times(self, count: int) -> "Room":
+        """A single stage so many times."""
+        some = np.zeros(count, np.int64)
+        return self[some]
+
     def for_saved(self, working: Array) -> Array:
         """Bytes that all layers of each stage may save per micro-batch where the heaviest needs `working`, [E, ...]."""
         extra = working.shape[1:]
@@ -150,23 +155,25 @@ def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
             for e, (i, j, k) in zip(at.tolist(), found[1], strict=True):
                 offer, n = offers[some[0]], int(counts[e, some[0]])
                 host[e] = (n - k) * offer.host[i] + k * offer.host[j]
-                mixes[e] = tuple(_mix(offer, n, i, j, k) if q == some[0] else () for q in range(len(offers)))
+                mixes[e] = tuple(
+                    mix_of_pick(offer, n, i, j, k) if q == some[0] else () for q in range(len(offers))
+                )
         else:
             for e in at.tolist():
-                best = _of_several([offers[k] for k in some], counts[e, some], room[[e]])
+                best = _of_several([offers[k] for k in some.tolist()], counts[e, some], room[[e]])
                 if best is None:
                     continue
                 seconds[e], picks = best
                 made: list[Mix] = [()] * len(offers)
                 for k, (i, j, more) in zip(some.tolist(), picks, strict=True):
                     n = int(counts[e, k])
-                    made[k] = _mix(offers[k], n, i, j, more)
+                    made[k] = mix_of_pick(offers[k], n, i, j, more)
                     host[e] += (n - more) * offers[k].host[i] + more * offers[k].host[j]
                 mixes[e] = tuple(made)
     return Mixed(seconds, host, tuple(mixes))
 
 
-def _mix(offer: Offer, layers: int, i: int, j: int, k: int) -> Mix:
+def mix_of_pick(offer: Offer, layers: int, i: int, j: int, k: int) -> Mix:
     pairs = ((int(offer.codes[i]), layers - k), (int(offer.codes[j]), k))
     return tuple((code, n) for code, n in pairs if n)
 
@@ -186,11 +193,11 @@ def _of_one(
     i, j = np.triu_indices(count)  # i saves less
     useful = (i == j) | (offer.seconds[i] > offer.seconds[j])
     i, j = i[useful], j[useful]
-    block = max(1, _AT_ONCE // max(1, len(i)))
+    block = max(1, AT_ONCE // max(1, len(i)))
     for start in range(0, entries, block):
         e = np.arange(start, min(start + block, entries))
         heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working[e, None])
-        left = room[e].for_saved(heavy) * _SAFE - saved[e, None]
+        left = room[e].for_saved(heavy) * LESS - saved[e, None]
         n = layers[e, None]
         spare = left - n * offer.device[i][None, :]
         step = np.where(i == j, 1.0, offer.device[j] - offer.device[i])
@@ -237,9 +244,7 @@ def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[flo
         if not len(base):
             return None
         some = keep[main]
-        many = Room(
-            *(np.repeat(x, len(base)) for x in (room.room, room.held, room.last)), room.gathers, room.loss
-        )
+        many = room.times(len(base))
         seconds, picks = _of_one(offers[main][some], np.full(len(base), layers[main]), many, saved, working)
         at = int(np.argmin(base + seconds))
         if np.isfinite(base[at] + seconds[at]):
@@ -255,7 +260,7 @@ def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[flo
     lean = [np.union1d(f, [int(np.argmin(o.device))]) for f, o in zip(few, offers, strict=True)]
     good = of(lean, np.inf)
     gap = np.inf if good is None else good[0] - bound
-    every = [np.flatnonzero(o <= gap * (2.0 - _SAFE) + 1e-15) for o in over]
+    every = [np.flatnonzero(o <= gap * (2.0 - LESS) + 1e-15) for o in over]
     found = of(every, gap)
     return good if found is None or (good is not None and good[0] <= found[0]) else found
 
@@ -287,7 +292,7 @@ def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float) -> 
             picks += [
                 (i, j, k)
                 for k in range(1, layers)
-                if (layers - k) * over[i] + k * over[j] <= gap * (2 - _SAFE)
+                if (layers - k) * over[i] + k * over[j] <= gap * (2 - LESS)
             ]
     return picks
 
@@ -320,77 +325,3 @@ def _combined(
         seconds, saved, working = points[order].T
         which = [(*which[at // len(picks)], at % len(picks)) for at in order.tolist()]
     return seconds, saved, working, which
-
-
-def within_hosts(
-    offers: Sequence[Offer], counts: Array, room: Room, within_s: Array
-) -> tuple[Array, Mixed, bool]:
-    """(stage of each, mixes, whether these are all): ways of stages to be slower and keep less on the host.
-
-    Args:
-        counts: layers of each kind, [E, K]. within_s: seconds that the layers of each stage may take, [E].
-    """
-    of: list[int] = []
-    seconds: list[float] = []
-    host: list[float] = []
-    mixes: list[tuple[Mix, ...]] = []
-    whole, known = True, {}
-    for e in range(len(counts)):
-        some = np.flatnonzero(counts[e] > 0).tolist()
-        for k in some:
-            if (k, counts[e, k]) not in known:
-                known[k, counts[e, k]] = _every(offers[k], int(counts[e, k]))
-        lists = [known[k, counts[e, k]] for k in some]
-        if np.prod([len(x) for x in lists]) > _AT_ONCE:
-            whole = False
-            lists = [_every(offers[k].unbeaten(), int(counts[e, k]), offers[k]) for k in some]
-        points = np.zeros((1, 4))
-        which: Array = np.zeros((1, 0), np.int64)
-        for k, picks in zip(some, lists, strict=True):
-            points = (points[:, None] + _points(offers[k], int(counts[e, k]), picks)[None]).reshape(-1, 4)
-            heavy = _heaviest(offers[k], picks)
-            points[:, 3] = np.maximum.outer(points[:: len(picks), 3], heavy).ravel() if len(picks) else 0.0
-            places = np.tile(np.arange(len(picks)), len(which))
-            which = np.concatenate([np.repeat(which, len(picks), axis=0), places[:, None]], axis=1)
-        one = Room(
-            *(np.repeat(x, len(points)) for x in (room[[e]].room, room[[e]].held, room[[e]].last)),
-            room.gathers,
-            room.loss,
-        )
-        fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0] * _SAFE) & (points[:, 0] <= within_s[e])
-        left = np.flatnonzero(fits)
-        left = left[np.lexsort((points[left, 2], points[left, 0]))]
-        least = np.inf
-        for at in left.tolist():
-            if points[at, 2] < least:
-                least = points[at, 2]
-                of.append(e)
-                seconds.append(float(points[at, 0]))
-                host.append(float(points[at, 2]))
-                made: list[Mix] = [()] * len(offers)
-                for k, picks, place in zip(some, lists, which[at].tolist(), strict=True):
-                    made[k] = _mix(offers[k], int(counts[e, k]), *picks[place])
-                mixes.append(tuple(made))
-    return np.array(of, np.int64), Mixed(np.array(seconds), np.array(host), tuple(mixes)), whole
-
-
-def _every(offer: Offer, layers: int, among: Offer | None = None) -> list[Pick]:
-    """Every mix of the policies of an offer, told by their places in `among`."""
-    places = range(len(offer))
-    if among is not None:
-        places = [among.codes.tolist().index(code) for code in offer.codes.tolist()]  # type: ignore[assignment]
-    pairs = [(i, j) for i in places for j in places if i < j]
-    return [(i, i, 0) for i in places] + [(i, j, k) for i, j in pairs for k in range(1, layers)]
-
-
-def _points(offer: Offer, layers: int, picks: list[Pick]) -> Array:
-    """(seconds, device, host) of mixes and room for a fourth column, [picks, 4]."""
-    i, j, k = np.array(picks).T
-    columns = [(layers - k) * x[i] + k * x[j] for x in (offer.seconds, offer.device, offer.host)]
-    return np.stack([*columns, np.zeros(len(picks))], axis=1)
-
-
-def _heaviest(offer: Offer, picks: list[Pick]) -> Array:
-    i, j, k = np.array(picks).T
-    heavy: Array = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
-    return heavy

@@ -92,7 +92,8 @@ class _Stages:
     def most_s(self) -> float:
         """Seconds that no step takes: every micro-batch through everything, with the slowest policies."""
         layers = self.cuts.units.prefix[-1]
-        slowest = sum(n * float(o.seconds.max(initial=0.0)) for n, o in zip(layers, self.offers, strict=True))
+        each = [float(o.seconds.max(initial=0.0)) for o in self.offers]
+        slowest = float(layers @ np.array(each))
         rounds = float(self.table.rows.micro_batches[0]) + 1.0
         total = float(self.cuts.total_s[0]) + slowest
         return 1.01 * (rounds * total + float(self.table.once_most_s()[0]))

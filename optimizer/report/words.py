@@ -6,6 +6,7 @@ from math import floor, log10
 from typing import Any
 
 from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.tensors import NO_LAYERS
 
 # What each exposed part of a step is.
 PARTS = {
@@ -139,13 +140,22 @@ def stages(layout: Layout) -> str:
 
 
 def policies(layout: Layout, kinds: Sequence[str]) -> str:
-    """`elementwise`, or per layer kind `dense: none, moe: full`."""
-    if len(layout.policies) == 1:
-        return layout.policies[0]
-    named = (
-        kinds if len(kinds) == len(layout.policies) else [f"kind {k}" for k in range(len(layout.policies))]
-    )
-    return ", ".join(f"{kind}: {policy}" for kind, policy in zip(named, layout.policies, strict=True))
+    """`elementwise`, per layer kind `dense: none, moe: full`, or by runs of equal stages `stages 0-3: full; ...`."""
+    runs, at = [], 0
+    for words, run in groupby(layout.policy_words):
+        length = len(list(run))
+        where = f"stage {at}" if length == 1 else f"stages {at}-{at + length - 1}"
+        runs.append((where, _by_kind(words, kinds)))
+        at += length
+    return runs[0][1] if len(runs) == 1 else "; ".join(f"{where}: {words}" for where, words in runs)
+
+
+def _by_kind(words: Sequence[str], kinds: Sequence[str]) -> str:
+    if len(words) == 1:
+        return words[0].replace("|", " | ")
+    named = kinds if len(kinds) == len(words) else [f"kind {k}" for k in range(len(words))]
+    told = [(kind, word.replace("|", " | ")) for kind, word in zip(named, words, strict=True)]
+    return ", ".join(f"{kind}: {word}" for kind, word in told if word != NO_LAYERS)
 
 
 def visible(layout: Layout, kinds: Sequence[str]) -> dict[str, str]:

@@ -89,7 +89,10 @@ def _degrees(layout: Layout) -> dict[str, Value]:
         for name in ("cp", "tp", "pp", "vpp", "ep", "etp")
         if getattr(layout, name) > 1
     }
-    return told | {"micro_batch": layout.micro_batch, "recompute": "/".join(layout.policies)}
+    return told | {
+        "micro_batch": layout.micro_batch,
+        "recompute": ";".join("/".join(words) for words in layout.policy_words),
+    }
 
 
 def _by_law(made: Trained) -> dict[str, Step]:
