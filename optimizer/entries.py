@@ -49,14 +49,15 @@ def entries_of(
     slowest: float,
     total: float,
     capacity: int,
+    hosts: Array | None = None,
     shares_hosts: bool = False,
 ) -> Entries:
     """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut.
 
     None where all stages of every cut take more than `total` seconds together.
 
-    Each with its fastest policies; if stages share hosts that may be too small, with all that save on the host by being
-    slower, too.
+    Each with its fastest policies. `hosts` are bytes that one device of each stage may keep on its host, [S]. If stages
+    share hosts that may be too small, policies that keep less there by being slower are listed, too.
     """
     units = len(cuts.units)
     # Where units are alike a share is told by its length alone, as if it started at 0.
@@ -69,7 +70,7 @@ def entries_of(
     good = np.isfinite(least)
     stage, at = _windows(cuts, start, stop, good)
     counts = cuts.units.prefix[stop[at]] - cuts.units.prefix[start[at]]
-    room = _room(table, cuts, stage, counts, capacity)
+    room = _room(table, cuts, stage, counts, capacity, hosts)
     ends_s = cuts.ends_s[0, stage]
     if shares_hosts:
         of, mixed, whole = within_hosts(offers, counts, room, slowest - ends_s)
@@ -116,11 +117,16 @@ def _priced(
     )
 
 
-def _room(table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int) -> Room:
-    costs, stages = table.costs, stage[None, :]
+def _room(
+    table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int, hosts: Array | None
+) -> Room:
+    costs, stages, held = table.costs, stage[None, :], cuts.held[0, stage]
     room = capacity - costs.ends_state(stages)[0] - counts @ costs.state[0]
     last = costs.ends(stages)[1][0]
-    return Room(room, cuts.held[0, stage], last, float(costs.gathers[0]), float(costs.loss[0]))
+    host = np.full(len(stage), np.inf)
+    if hosts is not None:
+        host = np.maximum(hosts[stage] - table.host_state(stages, counts[None])[0], -1.0) / held
+    return Room(room, held, last, host, float(costs.gathers[0]), float(costs.loss[0]))
 
 
 def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.optimizer.mixes import AT_ONCE, LESS, Mix, Mixed, Offer, Pick, Room, mix_of_pick
+from meshwright.optimizer.mixes import AT_ONCE, LESS, Mix, Mixed, Offer, Pick, Room, mix_of_pick, points_of
 
 Array = NDArray[Any]
 
@@ -36,9 +36,10 @@ def within_hosts(
         points = np.zeros((1, 4))
         which: Array = np.zeros((1, 0), np.int64)
         for k, picks in zip(some, lists, strict=True):
-            points = (points[:, None] + _points(offers[k], int(counts[e, k]), picks)[None]).reshape(-1, 4)
-            heavy = _heaviest(offers[k], picks)
-            points[:, 3] = np.maximum.outer(points[:: len(picks), 3], heavy).ravel() if len(picks) else 0.0
+            own = points_of(offers[k], int(counts[e, k]), picks)
+            both = points[:, None] + own
+            both[..., 3] = np.maximum(points[:, None, 3], own[:, 3])
+            points = both.reshape(-1, 4)
             places = np.tile(np.arange(len(picks)), len(which))
             which = np.concatenate([np.repeat(which, len(picks), axis=0), places[:, None]], axis=1)
         one = room[[e]].times(len(points))
@@ -66,16 +67,3 @@ def _every(offer: Offer, layers: int, among: Offer | None = None) -> list[Pick]:
         places = [among.codes.tolist().index(code) for code in offer.codes.tolist()]  # type: ignore[assignment]
     pairs = [(i, j) for i in places for j in places if i < j]
     return [(i, i, 0) for i in places] + [(i, j, k) for i, j in pairs for k in range(1, layers)]
-
-
-def _points(offer: Offer, layers: int, picks: list[Pick]) -> Array:
-    """(seconds, device, host) of mixes and room for a fourth column, [picks, 4]."""
-    i, j, k = np.array(picks).T
-    columns = [(layers - k) * x[i] + k * x[j] for x in (offer.seconds, offer.device, offer.host)]
-    return np.stack([*columns, np.zeros(len(picks))], axis=1)
-
-
-def _heaviest(offer: Offer, picks: list[Pick]) -> Array:
-    i, j, k = np.array(picks).T
-    heavy: Array = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
-    return heavy

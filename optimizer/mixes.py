@@ -6,7 +6,7 @@ more while a layer runs backward, and every layer is in flight at least once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -101,17 +101,20 @@ class Room:
 
     Attributes:
         room: bytes beside ends and state. held: micro-batches in flight. last: whether the stage is the last.
+        host: bytes that all layers of a stage may keep on the host per micro-batch; inf where that is no matter.
         gathers, loss: bytes of the row, scalars.
     """
 
     room: Array
     held: Array
     last: Array
+    host: Array
     gathers: float
     loss: float
 
     def __getitem__(self, index: Any) -> "Room":
-        return Room(self.room[index], self.held[index], self.last[index], self.gathers, self.loss)
+        columns = (getattr(self, n)[index] for n in ("room", "held", "last", "host"))
+        return Room(*columns, gathers=self.gathers, loss=self.loss)
 
     def times(self, count: int) -> "Room":
         """A single stage so many times."""
@@ -148,9 +151,7 @@ def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
         at = np.flatnonzero(of_entry.ravel() == group)
         some = np.flatnonzero(kinds)
         if len(some) == 1:
-            found = _of_one(
-                offers[some[0]], counts[at, some[0]], room[at], np.zeros(len(at)), np.zeros(len(at))
-            )
+            found = _of_one(offers[some[0]], counts[at, some[0]], room[at], np.zeros((3, len(at))))
             seconds[at] = found[0]
             for e, (i, j, k) in zip(at.tolist(), found[1], strict=True):
                 offer, n = offers[some[0]], int(counts[e, some[0]])
@@ -181,37 +182,53 @@ def mix_of_pick(offer: Offer, layers: int, i: int, j: int, k: int) -> Mix:
 Pick = tuple[int, int, int]  # policies i and j, and how many layers take j
 
 
-def _of_one(
-    offer: Offer, layers: Array, room: Room, saved: Array, working: Array
-) -> tuple[Array, list[Pick]]:
-    """(least seconds, pick) of stages whose other layers save `saved` bytes and need `working`; all [E].
+def _of_one(offer: Offer, layers: Array, room: Room, others: Array) -> tuple[Array, list[Pick]]:
+    """(least seconds, pick) of stages, [E].
 
     Of two policies as many layers take the faster as memory allows.
+
+    Args:
+        others: bytes saved on the device, kept on the host, and working, of layers of other kinds; [3, E].
     """
-    entries, count = len(layers), len(offer)
+    entries, limited = len(layers), bool(np.isfinite(room.host).any())
     seconds, picks = np.full(entries, np.inf), [(0, 0, 0)] * entries
-    i, j = np.triu_indices(count)  # i saves less
-    useful = (i == j) | (offer.seconds[i] > offer.seconds[j])
+    i, j = np.triu_indices(len(offer))  # i saves less
+    # A policy that saves less in less time stands alone, unless it is for want of hosts.
+    useful = (i == j) | (offer.seconds[i] > offer.seconds[j]) | limited
     i, j = i[useful], j[useful]
+    alone, faster = i == j, offer.seconds[j] < offer.seconds[i]
     block = max(1, AT_ONCE // max(1, len(i)))
     for start in range(0, entries, block):
         e = np.arange(start, min(start + block, entries))
-        heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working[e, None])
-        left = room[e].for_saved(heavy) * LESS - saved[e, None]
-        n = layers[e, None]
-        spare = left - n * offer.device[i][None, :]
-        step = np.where(i == j, 1.0, offer.device[j] - offer.device[i])
-        # Equal bytes: the slower of the two is of no use beside the faster.
-        more = np.where(step > 0, np.floor(spare / np.where(step > 0, step, 1.0)), 0.0)
-        more = np.where(i == j, 0.0, np.clip(more, 0.0, n - 1.0))
-        took = (n - more) * offer.seconds[i] + more * offer.seconds[j]
-        took = np.where((spare >= 0) & ((more > 0) | (i == j)), took, np.inf)
+        saved, kept, working = others[:, e, None]
+        n, each = layers[e, None], room[e]
+        heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working)
+        most, least = _layers_within(
+            each.for_saved(heavy) * LESS - saved, offer.device[i], offer.device[j], n
+        )
+        if limited:
+            left = np.where(np.isfinite(each.host), each.host * LESS, np.inf)[:, None] - kept
+            most_host, least_host = _layers_within(left, offer.host[i], offer.host[j], n)
+            most, least = np.minimum(most, most_host), np.maximum(least, least_host)
+        more = np.where(alone, 0.0, np.where(faster, np.minimum(most, n - 1), np.maximum(least, 1)))
+        fits = (more >= least) & (more <= most) & (alone | ((more > 0) & (more < n)))
+        took = np.where(fits, n * offer.seconds[i] + more * (offer.seconds[j] - offer.seconds[i]), np.inf)
         best = took.argmin(axis=1)
         rows = np.arange(len(e))
         seconds[e] = took[rows, best]
         for r, b in enumerate(best.tolist()):
-            picks[start + r] = int(i[b]), int(j[b]), int(more[r, b])
+            picks[start + r] = int(i[b]), int(j[b]), int(more[r, b]) if fits[r, b] else 0
     return seconds, picks
+
+
+def _layers_within(left: Array, i: Array, j: Array, n: Array) -> tuple[Array, Array]:
+    """Most and least of n layers that may take j bytes where the others take i; -1 and n + 1 where none may, [E, pairs]."""
+    spare, step = left - n * i, j - i
+    with np.errstate(divide="ignore", invalid="ignore"):
+        number = spare / step
+    most = np.where(step > 0, np.floor(number), np.where((step < 0) | (spare >= 0), n, -1.0))
+    least = np.where(step < 0, np.ceil(number), np.where((step > 0) | (spare >= 0), 0.0, n + 1.0))
+    return most, np.where(step < 0, np.maximum(least, 0.0), least)
 
 
 def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[float, list[Pick]] | None:
@@ -237,24 +254,23 @@ def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[flo
 
     def of(keep: Sequence[Array], gap: float) -> tuple[float, list[Pick]] | None:
         """The best with some policies of each kind and mixes of the others that cost at most `gap` more than the bound."""
-        lists = [_listed(offers[k], keep[k], over[k], int(layers[k]), gap) for k in rest]
-        found: tuple[float, list[Pick]] | None = None
-        combined = _combined([offers[k] for k in rest], layers[rest], lists)
-        base, saved, working, which = combined
-        if not len(base):
+        limited = bool(np.isfinite(room.host).any())
+        lists = [_listed(offers[k], keep[k], over[k], int(layers[k]), gap, limited) for k in rest]
+        points, which = _combined([offers[k] for k in rest], layers[rest], lists)
+        if not len(points):
             return None
-        some = keep[main]
-        many = room.times(len(base))
-        seconds, picks = _of_one(offers[main][some], np.full(len(base), layers[main]), many, saved, working)
+        some, base = keep[main], points[:, 0]
+        many, own = room.times(len(base)), np.full(len(base), layers[main])
+        seconds, picks = _of_one(offers[main][some], own, many, points[:, 1:].T)
         at = int(np.argmin(base + seconds))
-        if np.isfinite(base[at] + seconds[at]):
-            i, j, k = picks[at]
-            chosen: list[Pick] = [(0, 0, 0)] * len(offers)
-            chosen[main] = int(some[i]), int(some[j]), k
-            for position, kind in enumerate(rest):
-                chosen[kind] = lists[position][which[at][position]]
-            found = float(base[at] + seconds[at]), chosen
-        return found
+        if not np.isfinite(base[at] + seconds[at]):
+            return None
+        i, j, k = picks[at]
+        chosen: list[Pick] = [(0, 0, 0)] * len(offers)
+        chosen[main] = int(some[i]), int(some[j]), k
+        for position, kind in enumerate(rest):
+            chosen[kind] = lists[position][which[at][position]]
+        return float(base[at] + seconds[at]), chosen
 
     few = [np.argsort(o, kind="stable")[:6] for o in over]
     lean = [np.union1d(f, [int(np.argmin(o.device))]) for f, o in zip(few, offers, strict=True)]
@@ -284,11 +300,11 @@ def _above(offer: Offer, a: int, b: int, c: int) -> bool:
     return bool((s[b] - s[a]) * (d[c] - d[a]) >= (s[c] - s[a]) * (d[b] - d[a]))
 
 
-def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float) -> list[Pick]:
+def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float, limited: bool) -> list[Pick]:
     """Mixes of some policies that cost at most `gap` more than the cheapest at the multiplier."""
     picks: list[Pick] = [(int(i), int(i), 0) for i in keep.tolist() if layers * over[i] <= gap]
-    for i, j in product(keep.tolist(), keep.tolist()):
-        if offer.device[i] < offer.device[j] and offer.seconds[i] > offer.seconds[j]:
+    for i, j in combinations(keep.tolist(), 2):
+        if limited or offer.seconds[i] > offer.seconds[j]:
             picks += [
                 (i, j, k)
                 for k in range(1, layers)
@@ -299,29 +315,27 @@ def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float) -> 
 
 def _combined(
     offers: Sequence[Offer], layers: Array, lists: Sequence[list[Pick]]
-) -> tuple[Array, Array, Array, list[tuple[int, ...]]]:
-    """(seconds, saved bytes, working bytes, pick of each kind) of every combination that no other beats."""
-    seconds, saved, working = np.zeros(1), np.zeros(1), np.zeros(1)
-    which: list[tuple[int, ...]] = [()]
+) -> tuple[Array, list[tuple[int, ...]]]:
+    """(seconds, bytes on the device, on the host, and working [C, 4]; pick of each kind) of combinations of mixes."""
+    points, which = np.zeros((1, 4)), [()]  # type: tuple[Array, list[tuple[int, ...]]]
     for offer, n, picks in zip(offers, layers.tolist(), lists, strict=True):
         if not picks:
-            return np.zeros(0), np.zeros(0), np.zeros(0), []
-        i, j, k = np.array(picks).T
-        own = np.stack(
-            [(n - k) * getattr(offer, x)[i] + k * getattr(offer, x)[j] for x in ("seconds", "device")]
-        )
-        heavy = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
-        points = np.stack(
-            [
-                (seconds[:, None] + own[0]).ravel(), (saved[:, None] + own[1]).ravel(),
-                np.maximum(working[:, None], heavy).ravel(),
-            ],
-            axis=1,
-        )  # fmt: skip
+            return np.zeros((0, 4)), []
+        own = points_of(offer, n, picks)
+        both = points[:, None] + own
+        both[..., 3] = np.maximum(points[:, None, 3], own[:, 3])
+        points = both.reshape(-1, 4)
         order = np.arange(len(points))
         if len(points) > _MANY:
             order = np.lexsort(points.T[::-1])
             order = order[unbeaten(points[order])]
-        seconds, saved, working = points[order].T
-        which = [(*which[at // len(picks)], at % len(picks)) for at in order.tolist()]
-    return seconds, saved, working, which
+        points, which = points[order], [(*which[at // len(picks)], at % len(picks)) for at in order.tolist()]
+    return points, which
+
+
+def points_of(offer: Offer, layers: int, picks: list[Pick]) -> Array:
+    """Seconds, bytes on the device, on the host, and working, of mixes; [picks, 4]."""
+    i, j, k = np.array(picks).T
+    columns = [(layers - k) * x[i] + k * x[j] for x in (offer.seconds, offer.device, offer.host)]
+    heavy = np.maximum(offer.working[i], np.where(k > 0, offer.working[j], 0.0))
+    return np.stack([*columns, heavy], axis=1)

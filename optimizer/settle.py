@@ -172,19 +172,28 @@ class Settler:
         once_s = float(stages.table.once_mean_s()[0])
         together = float(row.vpp[0]) * (trial_s * (1 + 1e-6) - rounds * floor_s - once_s)
         entries = self._entries(stages, stages.offers, slowest, together)
-        if not stages.hosts:
-            return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
         apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
         if not apart.chosen or _hold(stages.hosts, entries.host[list(apart.chosen)], self._host_bytes):
             return apart, entries
         self.host_short = True
         every = self._offers.of(stages.plan, host=True)
+        if all(len(shares) == 1 for shares in stages.hosts):
+            rooms = self._rooms(stages)
+            entries = self._entries(stages, every, slowest, together, rooms)
+            return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
         entries = self._entries(stages, every, slowest, together, shares_hosts=True)
         result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
         if entries.whole:
             return result, entries
         status = {"OPTIMAL": "FEASIBLE", "INFEASIBLE": "UNKNOWN"}.get(result.status, result.status)
         return replace(result, status=status, bound_s=apart.bound_s), entries
+
+    def _rooms(self, stages: _Stages) -> Array:
+        """Bytes that one device of each stage may keep on a host that it shares with its own stage alone, [S]."""
+        rooms = np.full(int(stages.table.rows.pp[0]), np.inf)
+        for ((stage, count),) in stages.hosts:
+            rooms[stage] = min(rooms[stage], self._host_bytes / count)
+        return rooms
 
     @property
     def _host_bytes(self) -> float:
@@ -196,10 +205,11 @@ class Settler:
         offers: tuple[Offer, ...],
         slowest: float,
         total: float,
+        rooms: Array | None = None,
         shares_hosts: bool = False,
     ) -> Entries:
         capacity = self.setting.capacity_bytes
-        return entries_of(stages.table, stages.cuts, offers, slowest, total, capacity, shares_hosts)
+        return entries_of(stages.table, stages.cuts, offers, slowest, total, capacity, rooms, shares_hosts)
 
     def _solve(
         self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]
