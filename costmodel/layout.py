@@ -55,8 +55,8 @@ class Layout:
         layers_per_stage: layers of each stage in order; empty means as even as can be.
         policies: recompute policy of each layer kind, by kind order; one entry serves all kinds. A name, or
             `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
-        stage_policies: the same stage by stage, in place of `policies`: `full*3|none*5` are three layers of one policy
-            and five of another; `-` stands for a kind that has no layer on the stage.
+        stage_policies: the same stage by stage, or one entry for all, in place of `policies`: `full*3|none*5` are three
+            layers of one policy and five of another; `-` stands for a kind that has no layer on the stage.
         offload: which class of tensors lives in host memory. Of activations all that is saved, unless policies list
             it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
@@ -224,7 +224,7 @@ def _check_stage_policies(layout: Layout) -> None:
         check_type("an entry of stage_policies", words, tuple, "a tuple of policies", LayoutError)
         for word in words or ("",):
             mix_of(word, False)
-    if layout.stage_policies and len(layout.stage_policies) != layout.pp:
+    if layout.stage_policies and len(layout.stage_policies) not in (1, layout.pp):
         raise LayoutError(
             f"recompute is given for {len(layout.stage_policies)} stages, pp is {layout.pp}; give one each, or one for all"
         )

@@ -63,7 +63,8 @@ def _policies(setting: Setting, found: Found) -> tuple[tuple[str, ...], tuple[tu
     if all(len(some) <= 1 for some in codes):
         (words,) = words_of([[[(code, 1) for code in some] for some in codes]], present)
         return _short(words), ()
-    return ("none",), tuple(map(_short, words_of(found.mixes, present)))
+    stages = tuple(map(_short, words_of(found.mixes, present)))
+    return ("none",), stages[:1] if len(set(stages)) == 1 else stages
 
 
 def _short(words: tuple[str, ...]) -> tuple[str, ...]:

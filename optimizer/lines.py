@@ -22,10 +22,10 @@ from meshwright.costmodel.policies import UNFUSED_OPERATORS, Costs
 from meshwright.costmodel.policy_front import crossings
 from meshwright.costmodel.stages import StageCosts, StageTable
 from meshwright.costmodel.tensors import DROPPED, OPEN, TENSORS, bits
-from meshwright.optimizer.menus import Menus
+from meshwright.optimizer.menus import Menu, Menus
 
 Array = NDArray[Any]
-# With so many prices rows are near a plan, and few: policies that keep tensors on the host are looked at one by one.
+# With so many prices rows are near a plan, and few: policies are looked at one by one, if tensors do not tell all.
 _CLOSE = 8
 
 
@@ -74,9 +74,10 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
         ]
         return Lines.least_of(costs, np.stack(kinds, axis=1))
     price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
-    ways = _least if menus.any_tensor else _least_listed
-    if menus.any_tensor and prices >= _CLOSE and costs.rows.offloads_activations.any():
-        ways = _least_of_both
+    every = table.setting.framework.chooses >= set(TENSORS) - {"input"}
+    ways = _least_listed if prices >= _CLOSE or not menus.any_tensor else _least_of_both
+    if menus.any_tensor and every and not costs.rows.offloads_activations.any():
+        ways = _least
     least, saved, whole = [], [], []
     for k in range(len(table.layers)):
         open_ = costs.rows.policies[:, k] & OPEN > 0
@@ -171,7 +172,10 @@ def _cheapest(keep: Array, again: Array, forced_s: Array, stays: Array) -> Array
 
 def _least_listed(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
     """The same policy by policy."""
-    menu = menus.of(table.rows[at], kind)
+    return _least_of(menus.of(table.rows[at], kind), table, kind, at, price)
+
+
+def _least_of(menu: Menu, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
     chosen = menu.of_rows()
     seconds = least_seconds(table.setting, table.layers[kind][at], chosen)
     seconds = np.where(menu.exist[menu.of_row], seconds, np.inf)
@@ -182,10 +186,10 @@ def _least_listed(menus: Menus, table: StageTable, kind: int, at: Array, price: 
 def _least_of_both(
     menus: Menus, table: StageTable, kind: int, at: Array, price: Array
 ) -> tuple[Array, Array]:
-    """The larger of both bounds: a layer may not keep parts of tensors on the host, as the cheaper one supposes."""
+    """The same by tensor, and of policies that have a name: they need not be choices by tensor."""
     least, saved = _least(menus, table, kind, at, price)
-    listed, fewest = _least_listed(menus, table, kind, at, price)
-    return np.maximum(least, listed), np.maximum(saved, fewest)
+    named, fewest = _least_of(menus.of(table.rows[at], kind, named_only=True), table, kind, at, price)
+    return np.minimum(least, named), np.minimum(saved, fewest)
 
 
 def _where(names: Iterable[str]) -> Array:

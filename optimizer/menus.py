@@ -90,20 +90,22 @@ class Menus:
         rest = "+".join(p for p in parts if p != "activations") or "none"
         return BOTH if self.mixes and OFFLOADS.index(rest) in offloads else HOST
 
-    def of(self, rows: Rows, kind: int) -> Menu:
-        """Of one layer kind for some rows."""
+    def of(self, rows: Rows, kind: int, named_only: bool = False) -> Menu:
+        """Of one layer kind for some rows; `named_only` without choices by tensor."""
+        kind_key = kind, named_only
         place = self._place[rows.offload]
         first, of_row = distinct(rows.with_columns(offload=place), (*SHAPE_COLUMNS, "offload"))
         columns = [getattr(rows, n)[first].tolist() for n in SHAPE_COLUMNS]
         keys = list(zip(*columns, place[first].tolist(), strict=True))
-        new = [i for i, key in enumerate(keys) if (kind, *key) not in self._known]
+        new = [i for i, key in enumerate(keys) if (*kind_key, *key) not in self._known]
         if new:
             costs = Shapes.of(self._setting, rows[first[new]])
             for i, at in zip(new, costs.of_row.tolist(), strict=True):
                 row = rows[first[i]]
                 cut = tuple(bool(degree > 1) for degree in (row.tp, row.cp, row.ep, row.etp))
-                self._known[kind, *keys[i]] = self._list(costs.kinds[kind].policies, at, cut, keys[i][-1])
-        listed = [self._known[kind, *key] for key in keys]
+                of_kind = costs.kinds[kind].policies
+                self._known[*kind_key, *keys[i]] = self._list(of_kind, at, cut, keys[i][-1], named_only)
+        listed = [self._known[*kind_key, *key] for key in keys]
         most = max(1, *(len(codes) for codes, _ in listed))
         chosen = {
             f.name: np.stack([_padded(getattr(c, f.name), most) for _, c in listed]) for f in fields(Chosen)
@@ -111,10 +113,10 @@ class Menus:
         codes = np.stack([np.append(codes, np.full(most - len(codes), OPEN)) for codes, _ in listed])
         return Menu(codes, Chosen(**chosen), of_row)
 
-    def _list(self, costs: Costs, at: int, cut: Crossed, place: int) -> _Listed:
+    def _list(self, costs: Costs, at: int, cut: Crossed, place: int, named_only: bool) -> _Listed:
         codes = [code for code in CODES.values() if place != HOST]
         codes += [away(code) for code in CODES.values() if place != DEVICE]
-        if self.any_tensor:
+        if self.any_tensor and not named_only:
             plain, hosted = codes_of(self._setting.framework, costs, at, cut, place != DEVICE)
             codes += plain.tolist() if place != HOST else []
             codes += hosted.tolist() if place != DEVICE else []

@@ -60,7 +60,7 @@ _VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
 
 def visible_columns(rows: Rows) -> Array:
     """What must differ between two plans of the list, [R, columns]."""
-    return np.concatenate([np.stack([getattr(rows, n) for n in _VISIBLE], axis=1), rows.policies], axis=1)
+    return np.stack([getattr(rows, n) for n in _VISIBLE], axis=1)
 
 
 def visible(row: Rows) -> tuple[int, ...]:

@@ -183,7 +183,15 @@ def test_a_nearly_full_device_has_one_share(capsys: Capture) -> None:
 def test_equal_stages_are_one_figure(plan: Plan) -> None:
     def stages(*sizes: float) -> str:
         memory = tuple({"parameters": size} for size in sizes)
-        layout = replace(plan.layout, dp_replicate=1, dp_shard=1, zero=0, pp=len(sizes), layers_per_stage=())
+        layout = replace(
+            plan.layout,
+            dp_replicate=1,
+            dp_shard=1,
+            zero=0,
+            pp=len(sizes),
+            layers_per_stage=(),
+            stage_policies=(),
+        )
         made = replace(plan, layout=layout, estimate=replace(plan.estimate, memory=memory))
         return re.search(r"all stages: (.*)", page(made))[1]  # type: ignore[index]
 

@@ -204,7 +204,7 @@ def test_words_and_codes_are_each_other_s_inverse(world: World, kind: int) -> No
         code = random.getrandbits(len(TENSORS)) & has & ~1
         code |= (random.getrandbits(len(TENSORS)) & has & ~code) << HOST if random.random() < 0.5 else 0
         code = random.choice((simplest(code, has), away(CODES[random.choice(POLICIES)])))
-        word = words_of([code], [has])[0]
+        word = words_of([[[(code, 1)]]], [has])[0][0]
         whole = code >> HOST & has == has & ~code
         read = code_of(word, offloads=whole and ":" not in word)
         assert simplest(read, has) == code, word
@@ -228,9 +228,9 @@ def test_a_layout_reads_policies_by_tensor(text: str, words: tuple[str, ...], of
 
 def test_what_lists_nothing_keeps_nothing_on_the_host_where_another_lists() -> None:
     two = parse_layout("offload=activations,recompute=save(up):offload(up)/none")
-    assert [two.policy_code(k) >> HOST > 0 for k in (0, 1)] == [True, False]
-    assert parse_layout("offload=activations,recompute=full/none").policy_code(1) == away(CODES["none"])
-    assert all(o == "none" or Layout(offload=o).policy_code(0) >= 0 for o in OFFLOADS)
+    assert [two.mix(0, k)[0][0] >> HOST > 0 for k in (0, 1)] == [True, False]
+    assert parse_layout("offload=activations,recompute=full/none").mix(0, 1) == ((away(CODES["none"]), None),)
+    assert all(Layout(offload=o).mix(0, 0)[0][0] >> HOST > 0 for o in OFFLOADS if "activations" in o)
 
 
 MIX = "use none, elementwise, attention, mlp or full"

@@ -3,8 +3,8 @@
 Knows nothing of the optimizer. Loops over degrees are plain and nested, placements are listed here again, hosts
 are found by walking the devices one by one. Only the price of a complete plan comes from the cost model.
 Limits are those of the stated space: micro-batches equal, sp wherever tp (unless asked), GPipe only if asked,
-a cp kind only where cp > 1 (with cp = 1 all kinds are one), policies alike on all stages, and of policies without a
-name those that no other beats.
+a cp kind only where cp > 1 (with cp = 1 all kinds are one), and of policies without a name those that no other beats.
+Here policies are alike on all stages; `mixed_oracle` gives every stage its own where the framework can.
 """
 
 from collections.abc import Callable, Iterator
@@ -136,7 +136,14 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
     for i in range(len(found)):
         for offload in offloads:
             host = "activations" in offload
-            each = list(product(*(listed.of(rows[i : i + 1], k, host).tolist() for k in range(kinds))))
+            rest = "+".join(p for p in offload.split("+") if p != "activations") or "none"
+            # Where layers may differ, one that keeps nothing on the host may stand beside one that does.
+            plain = [False] if host and setting.framework.chooses and rest in offloads else []
+            ways = [
+                [c for h in (host, *plain) for c in listed.of(rows[i : i + 1], k, h).tolist()]
+                for k in range(kinds)
+            ]
+            each = list(product(*ways))
             of += [i] * len(each)
             policies += each
             chosen += [OFFLOADS.index(offload)] * len(each)
@@ -218,6 +225,7 @@ class Batch:
     seconds: Floats
     device_bytes: Floats
     host_bytes: Floats
+    table: StageTable | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +238,8 @@ class Plan:
     seconds: float
     device_bytes: float
     host_bytes: float
+    # (policy, layers) of each kind by stage, where stages may differ.
+    mixes: tuple[tuple[tuple[tuple[int, int], ...], ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -348,7 +358,7 @@ def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]
         device[:, c] = table.stage_bytes(stages, counts).max(axis=1)
         if away.any():
             host[:, c] = _fullest_host(setting, placements, group, table.host_bytes(stages, counts), pp)
-    return Batch(of, placements, group, cuts, seconds, device, host)
+    return Batch(of, placements, group, cuts, seconds, device, host, table)
 
 
 def _fullest_host(

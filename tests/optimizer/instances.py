@@ -12,6 +12,7 @@ from random import Random
 import numpy as np
 from exhaustive_oracle import Plan, PricedSpace, Wishes, price_everything
 from independent_rules import Candidate
+from mixed_oracle import mixed
 from tiny_models import draw_model
 
 from meshwright.costmodel.setting import Setting, setting
@@ -98,6 +99,7 @@ class Instance:
         unlimited: the best plan were device memory endless.
         ranked_s: seconds of the best plan of each visible kind, ascending.
         plans: complete plans that were priced.
+        uniform_s: seconds of the best plan in which all layers of a kind agree; inf if there is none.
     """
 
     seed: int
@@ -109,6 +111,23 @@ class Instance:
     unlimited: Plan | None
     ranked_s: tuple[float, ...]
     plans: int
+    uniform_s: float = np.inf
+
+    @property
+    def policies(self) -> list[tuple[tuple[int, int], ...]]:
+        """(policy, layers) of each stage and kind of the answer."""
+        if self.answer is None:
+            return []
+        mixes = [mix for stage in self.answer.mixes for mix in stage if mix]
+        return mixes or [((int(code), 1),) for code in self.answer.row.policies[0]]
+
+    @property
+    def mixes_policies(self) -> bool:
+        """The best plan has two policies for the layers of one kind, and is faster for it."""
+        codes = {code for mix in self.policies for code, _ in mix}
+        return (
+            len(codes) > 1 and self.answer is not None and self.answer.seconds < self.uniform_s * (1 - 1e-9)
+        )
 
     @property
     def infeasible(self) -> bool:
@@ -173,17 +192,16 @@ def build(seed: int) -> tuple[Instance, PricedSpace]:
 def answered(seed: int, space: PricedSpace, text: str, wishes: Wishes) -> Instance:
     """The question that a priced space answers, at the capacity of its setting."""
     capacity = space.setting.capacity_bytes
+    best, even = space.best(capacity), space.best_even(capacity)
+    ranked_s = _ranked(space, space.best_of_rows(capacity))
+    uniform_s = np.inf if best is None else best.seconds
+    if space.setting.framework.chooses:
+        found = mixed(space, capacity)
+        best, even, ranked_s = found.best, found.even, found.ranked_s
     return Instance(
-        seed,
-        space.setting,
-        text,
-        wishes,
-        answer=space.best(capacity),
-        even=space.best_even(capacity),
-        unlimited=space.best(np.inf),
-        ranked_s=_ranked(space, space.best_of_rows(capacity)),
-        plans=space.plans,
-    )
+        seed, space.setting, text, wishes, answer=best, even=even, unlimited=space.best(np.inf), ranked_s=ranked_s,
+        plans=space.plans, uniform_s=uniform_s,
+    )  # fmt: skip
 
 
 def with_memory(asked: Setting, device_bytes: int, host_bytes: int | None) -> Setting:
@@ -315,13 +333,14 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         / count,
         "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
         / count,
-        "recompute in the optimum": sum(
-            i.answer is not None and bool(i.answer.row.policies.any()) for i in instances
+        "recompute in the optimum": sum(any(c for m in i.policies for c, _ in m) for i in instances) / count,
+        "recompute by tensor in the optimum": sum(
+            any(named(c) == OTHER for m in i.policies for c, _ in m) for i in instances
         )
         / count,
-        "recompute by tensor in the optimum": sum(
-            i.answer is not None and any(named(int(p)) == OTHER for p in i.answer.row.policies[0])
-            for i in instances
+        "two policies, and faster for it": sum(i.mixes_policies for i in instances) / count,
+        "two policies of a kind on one stage": sum(
+            i.mixes_policies and any(len(m) > 1 for m in i.policies) for i in instances
         )
         / count,
         "idle devices in the optimum": sum(

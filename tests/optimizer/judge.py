@@ -9,7 +9,7 @@ from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.tensors import named, words_of
+from meshwright.costmodel.tensors import HOST, OTHER, named, simplest, words_of
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.solve import Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
@@ -49,7 +49,13 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     """What is wrong with one plan by itself: rules, wishes, stages, placement, memory, price."""
     setting, x = asked.setting, candidate_of(found)
     levels, out = setting.cluster.levels, [f"breaks {name!r}" for name in broken(setting, x)]
-    policies = [named(int(p)) for p in found.row.policies[0]]
+    codes = [{code for stage in found.mixes for code, _ in stage[k]} for k in range(len(setting.model.kinds))]
+    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
+    policies = [
+        named(code if named(code) != OTHER else simplest(code, has))
+        for some, has in zip(codes, present, strict=True)
+        for code in some
+    ]
     offload = OFFLOADS[int(found.row.offload[0])]
     if not (
         asked.wishes.candidate(x)
@@ -57,6 +63,10 @@ def flaws(asked: Instance, found: Found) -> list[str]:
         and asked.wishes.offload(offload)
     ):
         out.append("breaks a constraint")
+    if any(len(mix) > 2 for stage in found.mixes for mix in stage):
+        out.append("more than two policies of a kind on a stage")
+    if not setting.framework.chooses and any(len(some) > 1 for some in codes):
+        out.append("policies differ where the framework has one for all")
     unit = x.vpp * shortest_period(setting.model.pattern) if x.vpp > 1 else 1
     if sum(found.lengths) != setting.model.layers or any(n < 1 or n % unit for n in found.lengths):
         out.append(f"stages of {found.lengths} layers")
@@ -83,11 +93,6 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     return out
 
 
-def words(setting: Setting, codes: list[int]) -> tuple[str, ...]:
-    """Policies of a row as a layout writes them."""
-    return words_of(codes, [tensor_bits(setting.framework, kind) for kind in setting.model.kinds])
-
-
 def candidate_of(found: Found) -> Candidate:
     row = found.row
     values = {name: int(getattr(row, name)[0]) for name in Candidate._fields}
@@ -102,13 +107,21 @@ def candidate_of(found: Found) -> Candidate:
 def layout_of(setting: Setting, found: Found) -> Layout:
     """The plan as a layout; written again here so that `decode` is not its own judge."""
     x, row = candidate_of(found), found.row
+    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
+    stages = words_of(found.mixes, present)
+    uniform = [{word for word in kind if word != "-"} for kind in zip(*stages, strict=True)]
+    alike = all(len(some) <= 1 and not any("*" in word for word in some) for some in uniform)
+    offload = OFFLOADS[int(row.offload[0])]
+    if not any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix):
+        offload = {"activations": "none", "optimizer+activations": "optimizer"}.get(offload, offload)
     degrees = {name: value for name, value in x._asdict().items() if name != "gpipe"}
     return Layout(
         **degrees,
         schedule="interleaved" if x.vpp > 1 else "gpipe" if x.gpipe else "1f1b",
         layers_per_stage=found.lengths,
-        policies=words(setting, row.policies[0].tolist()),
-        offload=OFFLOADS[int(row.offload[0])],
+        policies=tuple(next(iter(some), "none") for some in uniform) if alike else ("none",),
+        stage_policies=() if alike else stages,
+        offload=offload,
         placement=found.placement,
     )
 

@@ -1,0 +1,230 @@
+"""Exhaustive search where layers of one kind may differ in policy: on every stage every pair of policies, every split.
+
+Starts from the priced space of `exhaustive_oracle`, in which all layers of a kind agree: its rows tell what one layer
+costs under each policy. Knows nothing of the optimizer; a mix is dropped only if another takes no longer and needs no
+more bytes of any sort.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from exhaustive_oracle import Batch, Plan, PricedSpace, hosts_of
+from numpy.typing import NDArray
+
+from meshwright.costmodel.estimate import stage_counts
+from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.pipeline import in_flight, step_s
+
+Floats = NDArray[np.float64]
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+MOST = 8  # plans of different visible kinds
+Pick = tuple[int, int, int]  # policies i and j, layers of j
+
+
+@dataclass(frozen=True)
+class Mixes:
+    """Ways of n layers of one kind: seconds, device, host, working bytes [W, 4], and what they are."""
+
+    points: Floats
+    picks: list[Pick]
+
+
+def mixes_of(each: Floats, layers: int) -> Mixes:
+    """Of policies that cost `each` [P, 4] a layer, all pairs and splits that no other beats."""
+    picks = [(i, i, 0) for i in range(len(each))]
+    picks += [(i, j, k) for i in range(len(each)) for j in range(i) for k in range(1, layers)]
+    points = np.array(
+        [[*((layers - k) * each[i, :3] + k * each[j, :3]), max(each[i, 3], each[j, 3])] for i, j, k in picks]
+    )
+    kept: list[int] = []
+    for at in np.lexsort(points.T[::-1]):
+        if not (points[kept] <= points[at] * (1 + 1e-12)).all(axis=1).any():
+            kept.append(int(at))
+    return Mixes(points[kept], [picks[i] for i in kept])
+
+
+@dataclass
+class Mixed:
+    """The answer: best plan, best with equal stages, and the best of visible kinds, ascending."""
+
+    best: Plan | None = None
+    even: Plan | None = None
+    kinds: dict[tuple[int, ...], float] | None = None
+
+    @property
+    def ranked_s(self) -> tuple[float, ...]:
+        return tuple(sorted((self.kinds or {}).values())[:MOST])
+
+    @property
+    def cutoff_s(self) -> float:
+        return self.ranked_s[-1] if len(self.ranked_s) == MOST else np.inf
+
+
+def mixed(space: PricedSpace, capacity: float) -> Mixed:
+    """The answer of a priced space where every stage may mix two policies per layer kind."""
+    answer, known = Mixed(kinds={}), {}  # type: tuple[Mixed, dict[Any, Mixes]]
+    for batch in space.batches:
+        if batch.seconds.size:
+            for members in _same_but_policies(space, batch):
+                _Placed(space, batch, members, known).search(answer, capacity)
+    return answer
+
+
+def _same_but_policies(space: PricedSpace, batch: Batch) -> Iterator[NDArray[np.int64]]:
+    rows = space.rows[batch.of]
+    names = [n for n in rows.__dataclass_fields__ if n != "policies"]
+    keys = np.stack([*(getattr(rows, n) for n in names), batch.placement_of], axis=1)
+    _, inverse = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(inverse.ravel(), kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(inverse.ravel()[order])) + 1)
+
+
+class _Placed:
+    """One placed row with all policies that its layers may have."""
+
+    def __init__(self, space: PricedSpace, batch: Batch, members: NDArray[np.int64], known: dict[Any, Mixes]):
+        self.space, self.batch, self.known = space, batch, known
+        self.table, self.at = batch.table, int(members[0])
+        assert self.table is not None
+        rows = self.table.rows
+        self.codes, self.each = [], []
+        for k in range(rows.policies.shape[1]):
+            codes, first = np.unique(rows.policies[members, k], return_index=True)
+            of = members[first]
+            memory = self.table.memory
+            columns = (self.table.layer_s, memory.saved, memory.host_saved, memory.working)
+            self.codes.append(codes)
+            self.each.append(np.stack([c[of, k] for c in columns], axis=1))
+
+    def search(self, answer: Mixed, capacity: float) -> None:
+        table, at = self.table, self.at
+        assert table is not None and answer.kinds is not None
+        row = table.rows[at : at + 1]
+        key = tuple(int(getattr(row, n)[0]) for n in VISIBLE)
+        scale = self.space.setting.training.sequences / int(row.sequences[0])
+        pp, vpp = int(row.pp[0]), int(row.vpp[0])
+        stages = np.arange(pp)[None, :]
+        held = in_flight(row, stages)[0]
+        ends_s = table.costs.ends_s(stages)[at]
+        ends = table.costs.ends_state(stages)[at]
+        for cut in self.batch.cuts:
+            schedule = "interleaved" if vpp > 1 else "1f1b"
+            plain = Layout(pp=pp, vpp=vpp, schedule=schedule, layers_per_stage=cut)
+            counts = stage_counts(self.space.setting, [plain])[0][0]
+            every = np.broadcast_to(counts, (len(table.rows), *counts.shape))
+            once = float(self._row(table.once_s, stages, every).max())
+            fastest = ends_s + counts @ np.array([e[:, 0].min() for e in self.each])
+            floor = scale * float(step_s(row, fastest.max(), fastest.sum(), once)[0])
+            limit = min(answer.cutoff_s, answer.kinds.get(key, np.inf))
+            even = len(set(cut)) == 1
+            wanted = floor < limit or (even and (answer.even is None or floor < answer.even.seconds))
+            if not wanted:
+                continue
+            ways = [
+                self._ways(counts[s], float(held[s]), float(ends[s]), s == pp - 1, capacity)
+                for s in range(pp)
+            ]
+            if not all(len(points) for points, _ in ways):
+                continue
+            host_state = self._row(table.host_state, stages, every)
+            best = self._best(ways, ends_s, held, host_state, once, row)
+            if best is None:
+                continue
+            seconds, places, host = best
+            mixes = tuple(self._told(counts[s], ways[s][1][places[s]]) for s in range(pp))
+            placement = self.batch.placements[self.batch.placement_of[at]]
+            plan = Plan(row, placement, cut, scale * seconds, 0.0, host, mixes)
+            if plan.seconds < answer.kinds.get(key, np.inf):
+                answer.kinds[key] = plan.seconds
+            if answer.best is None or plan.seconds < answer.best.seconds:
+                answer.best = plan
+            if even and (answer.even is None or plan.seconds < answer.even.seconds):
+                answer.even = plan
+
+    def _row(self, of: Any, stages: Any, every: Any) -> Floats:
+        """One row of a function of the whole table, remembered by cut."""
+        key = (of.__name__, id(self.table), every[0].tobytes())
+        if key not in self.known:
+            self.known[key] = of(stages, every)
+        found: Floats = self.known[key][self.at]  # type: ignore[index]
+        return found
+
+    def _ways(
+        self, counts: Floats, held: float, ends: float, last: bool, capacity: float
+    ) -> tuple[Floats, list[tuple[Pick, ...]]]:
+        """(seconds, host bytes in flight [W, 2], picks by kind) of all mixes of one stage that fit the device."""
+        table, at = self.table, self.at
+        assert table is not None
+        lists = []
+        for k, n in enumerate(counts.astype(int).tolist()):
+            key = (self.each[k].tobytes(), n)
+            if n and key not in self.known:
+                self.known[key] = mixes_of(self.each[k], n)
+            lists.append(self.known[key] if n else Mixes(np.zeros((1, 4)), [(0, 0, 0)]))
+        points, picks = [], []
+        for chosen in product(*(range(len(m.picks)) for m in lists)):
+            each = np.array([m.points[c] for m, c in zip(lists, chosen, strict=True)])
+            points.append([*each[:, :3].sum(axis=0), each[:, 3].max()])
+            picks.append(tuple(m.picks[c] for m, c in zip(lists, chosen, strict=True)))
+        found = np.array(points)
+        working = found[:, 3] + float(table.costs.gathers[at])
+        transient = np.maximum(working, float(table.costs.loss[at])) if last else working
+        state = ends + float(counts @ table.costs.state[at])
+        fits = state + held * found[:, 1] + transient <= capacity
+        return np.stack([found[fits, 0], held * found[fits, 2]], axis=1), [
+            p for p, good in zip(picks, fits, strict=True) if good
+        ]
+
+    def _best(
+        self, ways: list[Any], ends_s: Floats, held: Floats, host_state: Floats, once: float, row: Any
+    ) -> tuple[float, list[int], float] | None:
+        """(seconds, way of each stage, bytes on the fullest host) of the fastest that hosts hold."""
+        setting = self.space.setting
+        room, pp = setting.cluster.host_memory_bytes, len(ways)
+        placement = self.batch.placements[self.batch.placement_of[self.at]]
+        shares = np.zeros((1, pp))
+        if int(row.offload[0]) and room is not None:
+            per_host = setting.cluster.devices_per_host or 1
+            shares = np.array(hosts_of(placement, setting.cluster.levels, per_host, pp), float)
+
+        def value(places: list[int]) -> tuple[float, float]:
+            each = np.array([ways[s][0][p] for s, p in enumerate(places)])
+            seconds = ends_s + each[:, 0]
+            fullest = float((shares @ (host_state + each[:, 1])).max())
+            return float(step_s(row, seconds.max(), seconds.sum(), once)[0]), fullest
+
+        first = [int(np.lexsort((w[0][:, 1], w[0][:, 0]))[0]) for w in ways]
+        seconds, fullest = value(first)
+        if room is None or fullest <= room:
+            return seconds, first, fullest
+        best = None
+        for places in product(*(_no_worse(w[0]) for w in ways)):
+            seconds, fullest = value(list(places))
+            if fullest <= room and (best is None or seconds < best[0]):
+                best = seconds, list(places), fullest
+        return best
+
+    def _told(self, counts: Floats, picks: tuple[Pick, ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
+        out = []
+        for k, n in enumerate(counts.astype(int).tolist()):
+            i, j, more = picks[k]
+            pairs = [(int(self.codes[k][i]), n - more), (int(self.codes[k][j]), more)]
+            out.append(tuple((code, layers) for code, layers in pairs if layers))
+        return tuple(out)
+
+
+def _no_worse(points: Floats) -> list[int]:
+    """Ways that none beats in seconds and host bytes."""
+    kept: list[int] = []
+    for at in np.lexsort(points.T[::-1]):
+        if not (points[kept] <= points[at]).all(axis=1).any():
+            kept.append(int(at))
+    return kept
+
+
+def with_mixes(plan: Plan) -> Plan:
+    """A plan of the uniform space with its policies told stage by stage."""
+    return replace(plan, mixes=())
