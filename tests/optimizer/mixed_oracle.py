@@ -6,7 +6,7 @@ more bytes of any sort.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any
 
@@ -48,24 +48,29 @@ def mixes_of(each: Floats, layers: int) -> Mixes:
 
 @dataclass
 class Mixed:
-    """The answer: best plan, best with equal stages, and the best of visible kinds, ascending."""
+    """The answer: best plan, best with equal stages, and the best of visible kinds, ascending.
+
+    With `every` also the best of each row, by its fields but policies.
+    """
 
     best: Plan | None = None
     even: Plan | None = None
-    kinds: dict[tuple[int, ...], float] | None = None
+    kinds: dict[tuple[int, ...], float] = field(default_factory=dict)
+    every: bool = False
+    rows: dict[tuple[int, ...], float] = field(default_factory=dict)
 
     @property
     def ranked_s(self) -> tuple[float, ...]:
-        return tuple(sorted((self.kinds or {}).values())[:MOST])
+        return tuple(sorted(self.kinds.values())[:MOST])
 
     @property
     def cutoff_s(self) -> float:
         return self.ranked_s[-1] if len(self.ranked_s) == MOST else np.inf
 
 
-def mixed(space: PricedSpace, capacity: float) -> Mixed:
+def mixed(space: PricedSpace, capacity: float, every: bool = False) -> Mixed:
     """The answer of a priced space where every stage may mix two policies per layer kind."""
-    answer, known = Mixed(kinds={}), {}  # type: tuple[Mixed, dict[Any, Mixes]]
+    answer, known = Mixed(every=every), {}  # type: tuple[Mixed, dict[Any, Mixes]]
     for batch in space.batches:
         if batch.seconds.size:
             for members in _same_but_policies(space, batch):
@@ -101,9 +106,10 @@ class _Placed:
 
     def search(self, answer: Mixed, capacity: float) -> None:
         table, at = self.table, self.at
-        assert table is not None and answer.kinds is not None
+        assert table is not None
         row = table.rows[at : at + 1]
         key = tuple(int(getattr(row, n)[0]) for n in VISIBLE)
+        own = tuple(int(getattr(row, f.name)[0]) for f in fields(row) if f.name != "policies")
         scale = self.space.setting.training.sequences / int(row.sequences[0])
         pp, vpp = int(row.pp[0]), int(row.vpp[0])
         stages = np.arange(pp)[None, :]
@@ -119,6 +125,8 @@ class _Placed:
             fastest = ends_s + counts @ np.array([e[:, 0].min() for e in self.each])
             floor = scale * float(step_s(row, fastest.max(), fastest.sum(), once)[0])
             limit = min(answer.cutoff_s, answer.kinds.get(key, np.inf))
+            if answer.every:
+                limit = answer.rows.get(own, np.inf)
             even = len(set(cut)) == 1
             wanted = floor < limit or (even and (answer.even is None or floor < answer.even.seconds))
             if not wanted:
@@ -137,6 +145,7 @@ class _Placed:
             mixes = tuple(self._told(counts[s], ways[s][1][places[s]]) for s in range(pp))
             placement = self.batch.placements[self.batch.placement_of[at]]
             plan = Plan(row, placement, cut, scale * seconds, 0.0, host, mixes)
+            answer.rows[own] = min(plan.seconds, answer.rows.get(own, np.inf))
             if plan.seconds < answer.kinds.get(key, np.inf):
                 answer.kinds[key] = plan.seconds
             if answer.best is None or plan.seconds < answer.best.seconds:
@@ -223,8 +232,3 @@ def _no_worse(points: Floats) -> list[int]:
         if not (points[kept] <= points[at]).all(axis=1).any():
             kept.append(int(at))
     return kept
-
-
-def with_mixes(plan: Plan) -> Plan:
-    """A plan of the uniform space with its policies told stage by stage."""
-    return replace(plan, mixes=())
