@@ -103,11 +103,11 @@ def test_each_equals_a_plain_solve_on_more_questions() -> None:
 
 
 def test_memory_that_binds_moves_the_plan() -> None:
-    """A full device: more of it lets the planner repeat less."""
+    """A full device: more of it lets the planner repeat less, of what is cheapest to repeat."""
     plan = mw.recommend("llama-3-8b", "h100:8x1", mw.Training(2**19, 8192))
     made = {p.name: p for p in mw.shadow_prices(plan).prices}
     assert set(made) == {"HBM size", "HBM bandwidth", "FLOP/s", "nvlink links"}
-    assert made["HBM size"].moved and made["HBM size"].gain > 0.01
+    assert made["HBM size"].moved and made["HBM size"].gain > 0.001
     assert made["FLOP/s"].gain > made["HBM bandwidth"].gain > made["nvlink links"].gain > 0
 
 
