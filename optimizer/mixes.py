@@ -113,8 +113,8 @@ class Room:
     loss: float
 
     def __getitem__(self, index: Any) -> "Room":
-        columns = (getattr(self, n)[index] for n in ("room", "held", "last", "host"))
-        return Room(*columns, gathers=self.gathers, loss=self.loss)
+        room, held, last, host = (x[index] for x in (self.room, self.held, self.last, self.host))
+        return Room(room, held, last, host, self.gathers, self.loss)
 
     def times(self, count: int) -> "Room":
         """A single stage so many times."""
