@@ -138,7 +138,7 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
             host = "activations" in offload
             rest = "+".join(p for p in offload.split("+") if p != "activations") or "none"
             # Where layers may differ, one that keeps nothing on the host may stand beside one that does.
-            plain = [False] if host and setting.framework.chooses and rest in offloads else []
+            plain = [False] if host and by_tensor and setting.framework.chooses and rest in offloads else []
             ways = [
                 [c for h in (host, *plain) for c in listed.of(rows[i : i + 1], k, h).tolist()]
                 for k in range(kinds)

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from exhaustive_oracle import PricedSpace, Wishes, price_everything
 from instances import with_memory
+from mixed_oracle import mixed
 
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.model import ModelSpec
@@ -91,7 +92,7 @@ def case(seed: int) -> Case:
         capacity = resolve(
             model_of(shapes, 0, grid.ends), cluster, training, framework=framework
         ).capacity_bytes
-    found = [s.best(capacity) for s in spaces]
+    found = [mixed(s, capacity).best if s.setting.framework.chooses else s.best(capacity) for s in spaces]
     fastest = tuple(float("inf") if plan is None else plan.seconds for plan in found)
     finite = [s for s in fastest if s < float("inf")] or [1.0]
     steps = -(-wanted // batch) if wanted else random.randint(20_000, 10**7)
