@@ -10,15 +10,16 @@ import pytest
 from exhaustive_oracle import DEGREES, Wishes, all_rows, cuts_of, hosts_of, placements_of, price_everything
 from independent_rules import PREDICATES, Candidate, well_formed
 from instances import build, instance
-from judge import words
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.placement import enumerate_placements, groups_of
+from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.tensors import HOST, words_of
 from meshwright.hardware.errors import LayoutError
 from meshwright.hardware.network import SwitchTier, TorusAxis
 
@@ -27,7 +28,14 @@ TIER = SwitchTier("nvlink", 4, 1e9, 1e-6)
 
 
 def test_the_oracle_knows_nothing_of_the_optimizer() -> None:
-    for name in ("exhaustive_oracle", "independent_rules", "instances", "tiny_models"):
+    for name in (
+        "exhaustive_oracle",
+        "mixed_oracle",
+        "tensor_oracle",
+        "independent_rules",
+        "instances",
+        "tiny_models",
+    ):
         assert "meshwright.optimizer" not in (Path(__file__).parent / f"{name}.py").read_text(), name
 
 
@@ -136,9 +144,13 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
     random = Random(seed)
     _, space = build(seed)
     setting = space.setting
+    present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
     for batch in (b for b in space.batches if b.seconds.size):
-        n, c = random.randrange(len(batch.of)), random.randrange(len(batch.cuts))
-        row = space.rows[batch.of[n : n + 1]]
+        # A row that may keep activations on the host and keeps none there is a layout of the class without.
+        rows = space.rows[batch.of]
+        written = np.flatnonzero(~rows.offloads_activations | (rows.policies >> HOST > 0).any(axis=1))
+        n, c = int(random.choice(written)), random.randrange(len(batch.cuts))
+        row = rows[n : n + 1]
         number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}
         gpipe, kind = number.pop("gpipe"), number.pop("cp_kind")
         layout = Layout(
@@ -146,7 +158,7 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
             cp_kind=CP_KINDS[kind],
             schedule="interleaved" if number["vpp"] > 1 else "gpipe" if gpipe else "1f1b",
             layers_per_stage=batch.cuts[c],
-            policies=words(setting, row.policies[0].tolist()),
+            policies=words_of([[[(code, 1)] for code in row.policies[0].tolist()]], present)[0],
             offload=OFFLOADS[int(row.offload[0])],
             placement=batch.placements[batch.placement_of[n]],
         )
