@@ -54,8 +54,10 @@ def faint(text: str) -> Block:
 
 
 def bullet(text: str) -> Block:
-    """A paragraph that hangs on a dash."""
+    """A paragraph that hangs on a dash. A word longer than the line goes on in the next."""
     grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     grid.add_row(Text("  -"), Text(text))
     return grid
 

@@ -27,9 +27,9 @@ _KEEPS_OUT = {
 # Name and note of the step that counts shapes kept out.
 _WHY = {
     TOO_LARGE: ("too_large", "state alone passes all memory"),
-    TOO_SLOW: ("too_slow", "compute alone passes the time"),
+    TOO_SLOW: ("too_slow", "by compute alone"),
     NO_LAYOUT: ("no_layout", "proven by layout search"),
-    BEATEN: ("beaten", "loss not lower, even at the floor"),
+    BEATEN: ("beaten", "loss no lower at the floor"),
 }
 
 
@@ -81,18 +81,21 @@ def _answer(made: Trained) -> dict[str, Step]:
     }  # fmt: skip
 
 
+_MOST_CHARACTERS = 40
+"""Of the policies of all stages, that the column of values still takes."""
+
+
 def _degrees(layout: Layout) -> dict[str, Value]:
-    """What is cut, and how; the whole layout stands in the notes."""
+    """What is cut, and how, where a word says it; the whole layout stands in the notes."""
     told: dict[str, Value] = {"dp": layout.dp, "zero": layout.zero}
     told |= {
         name: getattr(layout, name)
         for name in ("cp", "tp", "pp", "vpp", "ep", "etp")
         if getattr(layout, name) > 1
     }
-    return told | {
-        "micro_batch": layout.micro_batch,
-        "recompute": ";".join("/".join(words) for words in layout.policy_words),
-    }
+    policies = ";".join("/".join(words) for words in layout.policy_words)
+    told["micro_batch"] = layout.micro_batch
+    return told | {"recompute": policies} if len(policies) <= _MOST_CHARACTERS else told
 
 
 def _by_law(made: Trained) -> dict[str, Step]:

@@ -7,7 +7,7 @@ import pytest
 from meshwright.costmodel.working import Step, Working
 from meshwright.optimizer.report import page
 from meshwright.optimizer.report.columns import bands
-from meshwright.optimizer.report.page import render, table
+from meshwright.optimizer.report.page import bullet, render, table
 from meshwright.optimizer.report.working import working_page
 
 WIDTHS = range(page._NARROWEST, page.WIDTH + 1, 5)
@@ -67,6 +67,12 @@ def test_the_page_of_a_working_breaks_no_word(columns: int) -> None:
     whole = set(render(working_page(front(columns)), 2000).split())
     for width in WIDTHS:
         assert set(render(working_page(front(columns)), width).split()) == whole, width
+
+
+def test_a_bullet_keeps_every_character_of_a_word_longer_than_the_line() -> None:
+    layout = "recompute=" + ";".join(f"save(norm1+qkv)*{n}|none*{n}" for n in range(9))
+    for width in WIDTHS:
+        assert layout in render([bullet(f"--layout {layout} fits")], width).replace("\n   ", "").replace(" ", "")
 
 
 def test_a_wide_table_repeats_its_first_column_below() -> None:
