@@ -10,8 +10,8 @@ from judge import FLOATS, candidate_of, complaints, search
 from meshwright.hardware.network import Level, TorusAxis
 from meshwright.optimizer.solve import Found
 
-ALL = range(300)
-SLICE = range(80)  # what fits in about a minute
+ALL = range(1000)
+SLICE = range(40)
 
 
 def assert_balanced(instances: list[Instance], capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +23,8 @@ def assert_balanced(instances: list[Instance], capsys: pytest.CaptureFixture[str
     assert shares["memory-binding"] >= 0.30
     assert shares["infeasible"] >= 0.10
     assert shares["pp>1 with an uneven optimum"] >= 0.30
+    assert shares["two policies of a kind on one stage"] >= 0.20
+    assert shares["offload in the optimum"] >= 0.10
 
 
 def test_the_mix_of_the_slice_is_balanced(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +44,7 @@ def test_search_equals_exhaustive_search(seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", ALL)
-def test_search_equals_exhaustive_search_on_300_instances(seed: int) -> None:
+def test_search_equals_exhaustive_search_on_1000_instances(seed: int) -> None:
     asked = instance(seed)
     assert complaints(asked, search(asked)) == [], str(asked)
 
