@@ -8,7 +8,7 @@ Here policies are alike on all stages; `mixed_oracle` gives every stage its own 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import permutations, product
 
@@ -286,6 +286,16 @@ class PricedSpace:
             default=np.inf,
         )
 
+    def least_bytes_of(self, plan: Plan) -> float:
+        """Least device memory of the plans that differ from one in policies alone."""
+        least, own = np.inf, (*_but_policies(plan.row)[0], plan.placement)
+        for b in self.batches:
+            if b.seconds.size and plan.lengths in b.cuts:
+                rows = _but_policies(self.rows[b.of])
+                like = [(*r, b.placements[p]) == own for r, p in zip(rows, b.placement_of, strict=True)]
+                least = min(least, b.device_bytes[like, b.cuts.index(plan.lengths)].min(initial=np.inf))
+        return float(least)
+
     def best_of_rows(self, capacity: float) -> Floats:
         """Least seconds of each row over its placements and cuts; inf where none fits."""
         out = np.full(len(self.rows), np.inf)
@@ -310,6 +320,11 @@ class PricedSpace:
             self.rows[b.of[n : n + 1]], b.placements[b.placement_of[n]], b.cuts[c],
             float(b.seconds[n, c]), float(b.device_bytes[n, c]), float(b.host_bytes[n, c]),
         )  # fmt: skip
+
+
+def _but_policies(rows: Rows) -> list[tuple[int, ...]]:
+    names = [f.name for f in fields(rows) if f.name != "policies"]
+    return list(zip(*(getattr(rows, n).tolist() for n in names), strict=True))
 
 
 def price_everything(setting: Setting, wishes: Wishes) -> PricedSpace:

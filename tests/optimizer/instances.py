@@ -26,10 +26,12 @@ CLUSTERS = (
     "h100:4x2", "h100:2x4", "h100:8x1", "v5p:2x2x1", "v5e:2x2", "v5e:2x4", "v6e:2x2", "v5p:2x2x2",
     "tpu7x:2x2x1", "v5e:2x2*2",
 )  # fmt: skip
+SMALL_CLUSTERS = ("h100:2x1", "h100:4x1", "h100:2x2", "h100:3x1", "v5p:2x2x1", "v5e:2x2")
 LARGE_CLUSTERS = ("v5e:4x4", "h100:4x4", "h100:2x6", "v5p:2x2x4", "h100:8x2")
 MODES = (
     ("default", "calibrated"), ("default", "none"), ("default", "full"), ("ideal", "full"), ("ideal", "none"),
 )  # fmt: skip
+TOPICS = ("memory", "memory", "pipeline", "memory", "pipeline", "pipeline", "chunks", "host")
 VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
 
 
@@ -83,6 +85,17 @@ CHUNK_WISHES = (
     Wish("schedule == interleaved", lambda x: x.vpp > 1),
     Wish("vpp >= 2, tp<=2", lambda x: x.vpp > 1 and x.tp <= 2),
 )
+# Little to choose but policies.
+MEMORY_WISHES = (
+    Wish("pp == 1, tp == 1, cp == 1, zero == 0", lambda x: x.pp == x.tp == x.cp == 1 and x.zero == 0),
+    Wish("pp == 1, tp == 2, zero == 0, dp == 1", lambda x: x.pp == x.dp == 1 and x.tp == 2 and x.zero == 0),
+    Wish("pp == 1, cp == 1, tp == 1, zero == 3", lambda x: x.pp == x.tp == x.cp == 1 and x.zero == 3),
+    Wish("pp == 2, vpp == 1, tp == 1, cp == 1", lambda x: x.pp == 2 and x.vpp == x.tp == x.cp == 1),
+    Wish("pp == 2, vpp == 1, dp == 1", lambda x: x.pp == 2 and x.vpp == x.dp == 1),
+    Wish("pp == 2, vpp == 2, tp == 1, cp == 1", lambda x: x.pp == x.vpp == 2 and x.tp == x.cp == 1),
+    Wish("pp == 3, vpp == 1, tp == 1", lambda x: x.pp == 3 and x.vpp == x.tp == 1),
+)
+ONE_BY_ONE = Wish("micro_batch == 1", lambda x: x.micro_batch == 1)
 HOST_WISHES = (
     Wish("offload != none", offload=lambda o: o != "none"),
     Wish("offload == activations", offload=lambda o: o == "activations"),
@@ -100,6 +113,7 @@ class Instance:
         ranked_s: seconds of the best plan of each visible kind, ascending.
         plans: complete plans that were priced.
         uniform_s: seconds of the best plan in which all layers of a kind agree; inf if there is none.
+        endless_hosts_s: seconds of the best plan were the memory of hosts endless; NaN where it was not cut.
     """
 
     seed: int
@@ -112,6 +126,7 @@ class Instance:
     ranked_s: tuple[float, ...]
     plans: int
     uniform_s: float = np.inf
+    endless_hosts_s: float = np.nan
 
     @property
     def policies(self) -> list[tuple[tuple[int, int], ...]]:
@@ -128,6 +143,11 @@ class Instance:
         return (
             len(codes) > 1 and self.answer is not None and self.answer.seconds < self.uniform_s * (1 - 1e-9)
         )
+
+    @property
+    def hosts_bind(self) -> bool:
+        """With endless memory of hosts a strictly faster plan would be best."""
+        return self.answer is not None and self.endless_hosts_s < self.answer.seconds * (1 - 1e-9)
 
     @property
     def infeasible(self) -> bool:
@@ -181,12 +201,19 @@ def build(seed: int) -> tuple[Instance, PricedSpace]:
     capacity = _capacity(random, seed, space)
     space = replace(space, setting=with_memory(asked, capacity, asked.cluster.host_memory_bytes))
     best = space.best(capacity)
+    endless_hosts_s = np.nan
     if best is not None and best.host_bytes and random.random() < 0.7:
         # Prices do not depend on how much the host holds, so its memory may be chosen afterwards too.
+        endless_hosts_s = _best_s(space, capacity)
         host = int(best.host_bytes * random.uniform(0.2, 0.999))
         space = replace(space, setting=with_memory(asked, capacity, host))
     assert space.setting.capacity_bytes == capacity
-    return answered(seed, space, text, wishes), space
+    return replace(answered(seed, space, text, wishes), endless_hosts_s=endless_hosts_s), space
+
+
+def _best_s(space: PricedSpace, capacity: float) -> float:
+    best = mixed(space, capacity).best if space.setting.framework.chooses else space.best(capacity)
+    return np.inf if best is None else best.seconds
 
 
 def answered(seed: int, space: PricedSpace, text: str, wishes: Wishes) -> Instance:
@@ -228,14 +255,18 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
 def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     """Everything but the device memory."""
     large = seed % 10 == 9
-    topic = ("none", "pipeline", "pipeline", "none", "pipeline", "pipeline", "chunks", "host")[seed % 8]
+    topic = TOPICS[seed % 8]
     mixture, two_kinds = random.random() < 0.4, random.random() < 0.4
     layers = random.choice((2, 3, 4) if large else (2, 3, 3, 4, 5, 5, 6, 7, 7))
     sequences = random.choice((2, 3, 4) if large else (1, 2, 3, 4, 6, 8, 12))
     if topic == "chunks":
         layers, sequences = random.choice((4, 6)), random.choice((2, 4, 6, 8))
+    if topic == "memory":
+        large, layers, sequences = False, random.choice((4, 5, 6, 8)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
-    cluster = _cluster(random, large, host=topic == "host")
+    hosts = topic == "host" or (topic == "memory" and random.random() < 0.5)
+    names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
+    cluster = _cluster(random, names, hosts)
     seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
     training = Training(
         sequences * seq_len,
@@ -248,17 +279,20 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     asked = setting(
         model, cluster, training,
         efficiency=efficiency, overlap=overlap, streams=random.choice(("shared", "independent")),
-        framework=random.choice(("jax", "jax", "megatron")),
+        framework="jax" if topic == "memory" else random.choice(("jax", "jax", "megatron")),
     )  # fmt: skip
     tensors = Random(f"tensors {seed}")  # apart, so that the other draws are what they were without it
     chooses, offloads = _by_name(tensors) if asked.framework.chooses else ([], [])
+    if len(model.kinds) > 1:  # every pair of policies of one kind meets every pair of the other
+        chooses, offloads = chooses[-2:], offloads[:1]
     habits = replace(asked.framework, chooses=frozenset(chooses), offloads=frozenset(offloads))
     asked = replace(asked, framework=replace(habits, reserve_bytes=0, reserve_share=0.0))
     wanted = {
         "none": [], "pipeline": [random.choice(PIPELINE_WISHES)],
         "chunks": [random.choice(CHUNK_WISHES)], "host": [random.choice(HOST_WISHES)],
+        "memory": [random.choice(MEMORY_WISHES[3 * (seed % 2) :]), ONE_BY_ONE, *([HOST_WISHES[0]] if hosts and seed % 3 == 1 else [])],
     }[topic]  # fmt: skip
-    further = 2 if large else int(two_kinds or random.random() < 0.35)
+    further = 2 if large else int(topic != "memory" and (two_kinds or random.random() < 0.35))
     wanted += random.sample(ANY_WISHES, further)
     if chooses and tensors.random() < 0.15:
         wanted.append(tensors.choice(NAME_WISHES))
@@ -281,9 +315,9 @@ def _by_name(random: Random) -> tuple[list[str], list[str]]:
     return chooses, random.sample(TENSORS[:-1], random.choice((0, 1, 2))) if chooses else []
 
 
-def _cluster(random: Random, large: bool, host: bool) -> Cluster:
+def _cluster(random: Random, names: tuple[str, ...], host: bool) -> Cluster:
     """A real cluster with its network sped up or slowed down, rings closed, and its host as small as it may be."""
-    cluster = parse_cluster(random.choice(LARGE_CLUSTERS if large else CLUSTERS))
+    cluster = parse_cluster(random.choice(names))
     levels = []
     for level in cluster.levels:
         gain = random.choice((0.02, 0.1, 0.5, 1.0, 1.0, 4.0))
@@ -306,6 +340,11 @@ def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
         return int(64e9)
     need = space.least_bytes_at(fastest.seconds * (1 + 1e-6))
     regime = (3 * seed + seed // 8) % 8  # every regime meets every topic
+    memory = TOPICS[seed % 8] == "memory"
+    if regime != 2 and (memory or (regime > 3 and space.setting.framework.chooses)):
+        # The fastest row fits if some of its layers save less.
+        own = space.least_bytes_of(fastest)
+        return int(own * 1.0001 + random.uniform(0.05, 0.95) * (need - own))
     if regime in (0, 1):
         return int(need * random.uniform(1.01, 3))
     if regime == 2:
@@ -327,11 +366,12 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         / count,
         "torus": sum(isinstance(i.setting.cluster.levels[-1], TorusAxis) for i in instances) / count,
         "constraints": sum(bool(i.constraints) for i in instances) / count,
-        "offload in the optimum": sum(
-            i.answer is not None and bool(i.answer.row.offload[0]) for i in instances
-        )
+        "offload in the optimum": sum(i.answer is not None and i.answer.host_bytes > 0 for i in instances)
         / count,
+        "hosts too small for the fastest": sum(i.hosts_bind for i in instances) / count,
         "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
+        / count,
+        "ep>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.ep[0] > 1) for i in instances)
         / count,
         "recompute in the optimum": sum(any(c for m in i.policies for c, _ in m) for i in instances) / count,
         "recompute by tensor in the optimum": sum(

@@ -7,7 +7,6 @@ more bytes of any sort.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -96,6 +95,7 @@ class _Placed:
         assert self.table is not None
         rows = self.table.rows
         self.codes, self.each = [], []
+        self.ways: dict[tuple[int, bytes], tuple[Floats, list[tuple[Pick, ...]]]] = {}
         for k in range(rows.policies.shape[1]):
             codes, first = np.unique(rows.policies[members, k], return_index=True)
             of = members[first]
@@ -114,12 +114,10 @@ class _Placed:
         pp, vpp = int(row.pp[0]), int(row.vpp[0])
         stages = np.arange(pp)[None, :]
         held = in_flight(row, stages)[0]
-        ends_s = table.costs.ends_s(stages)[at]
-        ends = table.costs.ends_state(stages)[at]
+        own_costs = table.costs[at : at + 1]
+        ends_s, ends = own_costs.ends_s(stages)[0], own_costs.ends_state(stages)[0]
         for cut in self.batch.cuts:
-            schedule = "interleaved" if vpp > 1 else "1f1b"
-            plain = Layout(pp=pp, vpp=vpp, schedule=schedule, layers_per_stage=cut)
-            counts = stage_counts(self.space.setting, [plain])[0][0]
+            counts = self._counts(cut, vpp)
             every = np.broadcast_to(counts, (len(table.rows), *counts.shape))
             once = float(self._row(table.once_s, stages, every).max())
             fastest = ends_s + counts @ np.array([e[:, 0].min() for e in self.each])
@@ -132,13 +130,15 @@ class _Placed:
             if not wanted:
                 continue
             ways = [
-                self._ways(counts[s], float(held[s]), float(ends[s]), s == pp - 1, capacity)
+                self._ways(s, counts[s], float(held[s]), float(ends[s]), s == pp - 1, capacity)
                 for s in range(pp)
             ]
             if not all(len(points) for points, _ in ways):
                 continue
             host_state = self._row(table.host_state, stages, every)
-            best = self._best(ways, ends_s, held, host_state, once, row)
+            bar = limit if not even or answer.even is None else max(limit, answer.even.seconds)
+            bar = np.inf if even and answer.even is None else bar
+            best = self._best(ways, ends_s, host_state, once, row, bar / scale)
             if best is None:
                 continue
             seconds, places, host = best
@@ -153,6 +153,15 @@ class _Placed:
             if even and (answer.even is None or plan.seconds < answer.even.seconds):
                 answer.even = plan
 
+    def _counts(self, cut: tuple[int, ...], vpp: int) -> Floats:
+        """Layers of each kind on each stage, remembered by cut; [S, K]."""
+        if (cut, vpp) not in self.known:
+            schedule = "interleaved" if vpp > 1 else "1f1b"
+            plain = Layout(pp=len(cut), vpp=vpp, schedule=schedule, layers_per_stage=cut)
+            self.known[cut, vpp] = stage_counts(self.space.setting, [plain])[0][0]
+        found: Floats = self.known[cut, vpp]
+        return found
+
     def _row(self, of: Any, stages: Any, every: Any) -> Floats:
         """One row of a function of the whole table, remembered by cut."""
         key = (of.__name__, id(self.table), every[0].tobytes())
@@ -162,35 +171,43 @@ class _Placed:
         return found
 
     def _ways(
-        self, counts: Floats, held: float, ends: float, last: bool, capacity: float
+        self, stage: int, counts: Floats, held: float, ends: float, last: bool, capacity: float
     ) -> tuple[Floats, list[tuple[Pick, ...]]]:
         """(seconds, host bytes in flight [W, 2], picks by kind) of all mixes of one stage that fit the device."""
+        if (stage, counts.tobytes()) in self.ways:
+            return self.ways[stage, counts.tobytes()]
         table, at = self.table, self.at
         assert table is not None
-        lists = []
+        found, picks = np.zeros((1, 4)), [()]  # type: tuple[Floats, list[tuple[Pick, ...]]]
         for k, n in enumerate(counts.astype(int).tolist()):
             key = (self.each[k].tobytes(), n)
             if n and key not in self.known:
                 self.known[key] = mixes_of(self.each[k], n)
-            lists.append(self.known[key] if n else Mixes(np.zeros((1, 4)), [(0, 0, 0)]))
-        points, picks = [], []
-        for chosen in product(*(range(len(m.picks)) for m in lists)):
-            each = np.array([m.points[c] for m, c in zip(lists, chosen, strict=True)])
-            points.append([*each[:, :3].sum(axis=0), each[:, 3].max()])
-            picks.append(tuple(m.picks[c] for m, c in zip(lists, chosen, strict=True)))
-        found = np.array(points)
+            some = self.known[key] if n else Mixes(np.zeros((1, 4)), [(0, 0, 0)])
+            both = found[:, None] + some.points
+            both[..., 3] = np.maximum(found[:, None, 3], some.points[:, 3])
+            found, picks = both.reshape(-1, 4), [(*p, q) for p in picks for q in some.picks]
         working = found[:, 3] + float(table.costs.gathers[at])
         transient = np.maximum(working, float(table.costs.loss[at])) if last else working
         state = ends + float(counts @ table.costs.state[at])
         fits = state + held * found[:, 1] + transient <= capacity
-        return np.stack([found[fits, 0], held * found[fits, 2]], axis=1), [
-            p for p, good in zip(picks, fits, strict=True) if good
-        ]
+        out = np.stack([found[fits, 0], held * found[fits, 2]], axis=1)
+        self.ways[stage, counts.tobytes()] = out, [p for p, good in zip(picks, fits, strict=True) if good]
+        return self.ways[stage, counts.tobytes()]
 
     def _best(
-        self, ways: list[Any], ends_s: Floats, held: Floats, host_state: Floats, once: float, row: Any
+        self,
+        ways: list[Any],
+        ends_s: Floats,
+        host_state: Floats,
+        once: float,
+        row: Any,
+        limit_s: float,
     ) -> tuple[float, list[int], float] | None:
-        """(seconds, way of each stage, bytes on the fullest host) of the fastest that hosts hold."""
+        """(seconds, way of each stage, bytes on the fullest host) of the fastest that hosts hold, below a limit.
+
+        Every combination of the ways of stages; those go early that no later stage mends.
+        """
         setting = self.space.setting
         room, pp = setting.cluster.host_memory_bytes, len(ways)
         placement = self.batch.placements[self.batch.placement_of[self.at]]
@@ -199,22 +216,33 @@ class _Placed:
             per_host = setting.cluster.devices_per_host or 1
             shares = np.array(hosts_of(placement, setting.cluster.levels, per_host, pp), float)
 
-        def value(places: list[int]) -> tuple[float, float]:
-            each = np.array([ways[s][0][p] for s, p in enumerate(places)])
-            seconds = ends_s + each[:, 0]
-            fullest = float((shares @ (host_state + each[:, 1])).max())
-            return float(step_s(row, seconds.max(), seconds.sum(), once)[0]), fullest
-
-        first = [int(np.lexsort((w[0][:, 1], w[0][:, 0]))[0]) for w in ways]
-        seconds, fullest = value(first)
-        if room is None or fullest <= room:
-            return seconds, first, fullest
-        best = None
-        for places in product(*(_no_worse(w[0]) for w in ways)):
-            seconds, fullest = value(list(places))
-            if fullest <= room and (best is None or seconds < best[0]):
-                best = seconds, list(places), fullest
-        return best
+        host = shares @ host_state
+        spared = [_no_worse(w[0]) for w in ways]
+        each = [w[0][kept] + [ends_s[s], 0.0] for s, (w, kept) in enumerate(zip(ways, spared, strict=True))]
+        rest = np.array([e.min(axis=0) for e in each])  # what later stages take at least
+        slowest, total, kept = np.zeros(1), np.zeros(1), host[None, :]
+        picks = np.zeros((1, 0), np.int64)
+        for s in range(pp):
+            slowest = np.maximum(slowest[:, None], each[s][:, 0]).ravel()
+            total = (total[:, None] + each[s][:, 0]).ravel()
+            kept = (kept[:, None] + each[s][None, :, 1:] * shares[:, s]).reshape(len(total), -1)
+            places = np.tile(np.arange(len(each[s])), len(picks))
+            picks = np.column_stack([np.repeat(picks, len(each[s]), axis=0), places])
+            later = rest[s + 1 :]
+            floor = step_s(
+                row, np.maximum(slowest, later[:, 0].max(initial=0)), total + later[:, 0].sum(), once
+            )
+            # A billionth for sums in another order; of plans equally fast the first.
+            good = floor < limit_s * (1 + 1e-9)
+            if room is not None:
+                good &= (kept + shares[:, s + 1 :] @ later[:, 1] <= room).all(axis=1)
+            slowest, total, kept, picks = slowest[good], total[good], kept[good], picks[good]
+            if not len(picks):
+                return None
+        seconds = step_s(row, slowest, total, once)
+        at = int(np.argmin(seconds))
+        chosen = [spared[s][i] for s, i in enumerate(picks[at].tolist())]
+        return float(seconds[at]), chosen, float(kept[at].max())
 
     def _told(self, counts: Floats, picks: tuple[Pick, ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
         out = []

@@ -7,6 +7,7 @@ results. Knows nothing of labels; only the price of a policy is the cost model's
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,24 @@ SAVED, AGAIN, HOSTED = range(3)
 
 def choices(setting: Setting, costs: Costs, host: bool) -> Iterator[int]:
     """The code of every choice of a layer kind's tensors."""
+    here, options = _options(setting, costs, host)
+    for taken in product(*options):
+        fate = dict(zip(here, taken, strict=True))
+        if fate == _mended(fate, setting):
+            yield _code(fate)
+
+
+def drawn_choice(random: Random, setting: Setting, costs: Costs, host: bool) -> int:
+    """One of `choices`."""
+    here, options = _options(setting, costs, host)
+    return _code(_mended({n: random.choice(o) for n, o in zip(here, options, strict=True)}, setting))
+
+
+def _options(setting: Setting, costs: Costs, host: bool) -> tuple[list[str], list[list[int]]]:
+    """The tensors of a layer kind, and what may become of each by itself."""
     here = [name for i, name in enumerate(TENSORS) if costs.present >> i & 1]
     framework = setting.framework
-    options = [
+    return here, [
         [
             SAVED,
             *([AGAIN] if n in framework.chooses else []),
@@ -35,18 +51,22 @@ def choices(setting: Setting, costs: Costs, host: bool) -> Iterator[int]:
         ]
         for n in here
     ]
-    for taken in product(*options):
-        fate = dict(zip(here, taken, strict=True))
-        if fate.get("unfused") == SAVED and any(fate.get(n, SAVED) != SAVED for n in FEED_FORWARD):
-            continue
-        if fate.get("unfused") == AGAIN and any(
-            fate.get(n, AGAIN) != AGAIN for n in ELEMENTWISE if n in framework.chooses
-        ):
-            continue
-        again = sum(1 << TENSORS.index(n) for n in here if fate[n] == AGAIN)
-        absent = sum(1 << i for i, n in enumerate(TENSORS) if n not in here)
-        hosted = sum(1 << HOST + TENSORS.index(n) for n in here if fate[n] == HOSTED)
-        yield again | absent | hosted
+
+
+def _mended(fate: dict[str, int], setting: Setting) -> dict[str, int]:
+    """The same with what `unfused` brings with it."""
+    if fate.get("unfused") == SAVED:
+        return fate | {n: SAVED for n in FEED_FORWARD if n in fate}
+    if fate.get("unfused") == AGAIN:
+        return fate | {n: AGAIN for n in ELEMENTWISE if n in fate and n in setting.framework.chooses}
+    return fate
+
+
+def _code(fate: dict[str, int]) -> int:
+    again = sum(1 << TENSORS.index(n) for n in fate if fate[n] == AGAIN)
+    absent = sum(1 << i for i, n in enumerate(TENSORS) if n not in fate)
+    hosted = sum(1 << HOST + TENSORS.index(n) for n in fate if fate[n] == HOSTED)
+    return again | absent | hosted
 
 
 def worth_considering(setting: Setting, row: Rows, kind: int, host: bool) -> dict[tuple[float, ...], int]:
@@ -91,12 +111,12 @@ class Listed:
                 others = worth_considering(self._setting, row, kind, host).values()
                 codes |= {code for code in others if not any(_same(code, c, present) for c in codes)}
             self._known[key] = np.array(
-                sorted(c for c in codes if self._allowed(_name(c, present))), np.int64
+                sorted(c for c in codes if self._allowed(name_of(c, present))), np.int64
             )
         return self._known[key]
 
 
-def _name(code: int, present: int) -> str:
+def name_of(code: int, present: int) -> str:
     """What a constraint calls a policy: by what it makes again, wherever it saves the rest."""
     return next((name for name, c in CODES.items() if (c ^ code) & present == 0), "tensors")
 

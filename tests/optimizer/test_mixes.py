@@ -1,0 +1,155 @@
+"""The fastest mixes of stages, and their ways to spare hosts, against every pair of policies and every split."""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from exhaustive_oracle import Floats
+
+from meshwright.optimizer.host_mixes import within_hosts
+from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest
+
+KINDS = [(1,), (2,), (1, 1), (2, 1)]  # sizes of layers by kind
+Ways = tuple[Floats, list[tuple[Mix, ...]]]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Policies of each kind, layers [E, K], and what stages leave them."""
+
+    offers: tuple[Offer, ...]
+    counts: Floats
+    room: Room
+
+
+def offer(random: np.random.Generator, size: float, host: bool) -> Offer:
+    """Policies of a layer that saves some of `size` on the device, some on the host, and makes the rest again."""
+    many = int(random.integers(2, 8))
+    device, away = size * random.random(many), np.zeros(many)
+    if host:
+        away = np.where(random.random(many) < 0.6, device * random.random(many), 0.0)
+    again = size - device
+    seconds = (1.0 + again * random.random(many)) * size
+    if random.random() < 0.3:  # several that are as fast, and one that saves nothing
+        seconds[: many // 2], device[0], away[0] = seconds[0], 0.0, 0.0
+    return Offer(np.arange(many), seconds, device - away, away, 2.0 * size - (device - away))
+
+
+def draw(random: np.random.Generator, sizes: tuple[int, ...], host: bool, stages: int = 12) -> Drawn:
+    """Stages whose memory is from what nothing fits to what all fits."""
+    offers = tuple(offer(random, float(size), host) for size in sizes)
+    counts = random.integers(0, 6, (stages, len(sizes))).astype(float)
+    counts[counts.sum(axis=1) == 0, 0] = 1.0
+    held, last = random.choice([0.75, 1.0, 2.0, 5.0], stages), random.random(stages) < 0.3
+    held = np.maximum(held, 1.0)  # every layer is in flight at least once
+    gathers, loss = random.random() * 2, random.random() * 6
+    most = held * (counts @ [o.device.max() for o in offers])
+    room = most * random.uniform(0.0, 1.1, stages) + gathers + 2.0 * max(sizes) * random.uniform(0.4, 1.1)
+    away = counts @ [o.host.max() for o in offers]
+    hosts = np.where(host & (random.random(stages) < 0.6), away * random.random(stages), np.inf)
+    return Drawn(offers, counts, Room(room, held, last, hosts, gathers, loss))
+
+
+def every_way(drawn: Drawn, e: int) -> Ways:
+    """(seconds, host bytes [W, 2], mixes) of one stage that its device holds, by brute force."""
+    of_kind = []
+    for each, n in zip(drawn.offers, drawn.counts[e].astype(int).tolist(), strict=True):
+        picks = {
+            tuple((code, k) for code, k in ((i, n - k), (j, k)) if k): None
+            for i, j in product(range(len(each)), repeat=2)
+            for k in range(n)
+            if i != j or not k
+        }
+        of_kind.append(list(picks) if n else [()])
+    points, mixes = [], []
+    room = drawn.room
+    for chosen in product(*of_kind):
+        mix = [(o, code, k) for o, some in zip(drawn.offers, chosen, strict=True) for code, k in some]
+        seconds, device, host = (
+            sum(k * getattr(o, name)[code] for o, code, k in mix) for name in ("seconds", "device", "host")
+        )
+        working = max(o.working[code] for o, code, _ in mix) + room.gathers
+        working = max(working, room.loss) if room.last[e] else working
+        if device * room.held[e] + working <= room.room[e]:
+            points.append([seconds, host])
+            mixes.append(chosen)
+    return np.array(points).reshape(-1, 2), mixes
+
+
+def flaws_of(drawn: Drawn, e: int, mixed: Mixed, at: int, ways: Ways) -> None:
+    """A mix is one of the ways, and costs what it says."""
+    points, mixes = ways
+    found = tuple(tuple(sorted(mix)) for mix in mixed.mixes[at])
+    same = [i for i, mix in enumerate(mixes) if tuple(tuple(sorted(m)) for m in mix) == found]
+    assert same, (mixed.mixes[at], drawn)
+    assert points[same[0]] == pytest.approx([mixed.seconds[at], mixed.host[at]], rel=1e-12, abs=1e-12)
+
+
+def check_fastest(seed: int) -> tuple[int, int, int]:
+    """Stages drawn, those with two policies of a kind in the fastest, and those that nothing fits."""
+    random = np.random.default_rng(seed)
+    host = seed % 3 == 2
+    drawn = draw(random, KINDS[seed % len(KINDS)], host)
+    limited = bool(np.isfinite(drawn.room.host).any())
+    offers = tuple(o.unbeaten(host=limited) for o in drawn.offers)
+    found = fastest(offers, drawn.counts, drawn.room)
+    mixed = nothing = 0
+    for e in range(len(drawn.counts)):
+        points, mixes = every_way(drawn, e)
+        fits = points[:, 1] <= drawn.room.host[e]
+        points, mixes = points[fits], [m for m, good in zip(mixes, fits.tolist(), strict=True) if good]
+        least = points[:, 0].min(initial=np.inf)
+        assert found.seconds[e] == pytest.approx(least, rel=1e-12), (seed, e, drawn)
+        nothing += not len(points)
+        if len(points):
+            flaws_of(drawn, e, found, e, (points, mixes))
+            mixed += any(len(mix) > 1 for mix in found.mixes[e])
+    return len(drawn.counts), mixed, nothing
+
+
+def check_spared(seed: int) -> int:
+    """Ways that spare hosts, checked."""
+    random = np.random.default_rng(10_000 + seed)
+    drawn = draw(random, KINDS[seed % len(KINDS)], host=True, stages=6)
+    within = drawn.counts @ [o.seconds.max() for o in drawn.offers] * random.uniform(0.5, 1.1, 6)
+    offers = tuple(o.unbeaten(host=True) for o in drawn.offers)
+    of, found, whole = within_hosts(offers, drawn.counts, drawn.room, within)
+    assert whole
+    for e in range(6):
+        points, mixes = every_way(drawn, e)
+        quick = points[:, 0] <= within[e]
+        ways = points[quick], [m for m, good in zip(mixes, quick.tolist(), strict=True) if good]
+        expected = []  # fewer host bytes than anything as fast
+        for seconds, host in ways[0][np.lexsort(ways[0].T[::-1])].tolist():
+            if not expected or host < expected[-1][1] * (1 - 1e-12):
+                expected.append([seconds, host])
+        here = np.flatnonzero(of == e).tolist()
+        listed = np.stack([found.seconds[here], found.host[here]], axis=1)
+        for point in expected:
+            good = (listed <= np.array(point) * (1 + 1e-12) + 1e-12).all(axis=1)
+            assert good.any(), (seed, e, point, listed)
+        for at in here:
+            flaws_of(drawn, e, found, at, ways)
+    return len(of)
+
+
+def test_the_fastest_mixes_are_those_of_brute_force() -> None:
+    stages, mixed, nothing = np.array([check_fastest(seed) for seed in range(60)]).sum(axis=0)
+    assert mixed > stages * 0.2 and nothing > stages * 0.02, (stages, mixed, nothing)
+
+
+@pytest.mark.full
+def test_the_fastest_mixes_are_those_of_brute_force_on_many() -> None:
+    for seed in range(60, 2000):
+        check_fastest(seed)
+
+
+def test_every_way_to_spare_hosts_is_listed() -> None:
+    assert sum(check_spared(seed) for seed in range(30)) > 200
+
+
+@pytest.mark.full
+def test_every_way_to_spare_hosts_is_listed_on_many() -> None:
+    for seed in range(30, 500):
+        check_spared(seed)
