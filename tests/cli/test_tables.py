@@ -72,7 +72,9 @@ def test_the_page_of_a_working_breaks_no_word(columns: int) -> None:
 def test_a_bullet_keeps_every_character_of_a_word_longer_than_the_line() -> None:
     layout = "recompute=" + ";".join(f"save(norm1+qkv)*{n}|none*{n}" for n in range(9))
     for width in WIDTHS:
-        assert layout in render([bullet(f"--layout {layout} fits")], width).replace("\n   ", "").replace(" ", "")
+        assert layout in render([bullet(f"--layout {layout} fits")], width).replace("\n   ", "").replace(
+            " ", ""
+        )
 
 
 def test_a_wide_table_repeats_its_first_column_below() -> None:
