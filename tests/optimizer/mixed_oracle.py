@@ -18,7 +18,7 @@ from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.pipeline import in_flight, peaks, step_s
 
 Floats = NDArray[np.float64]
-VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 MOST = 8  # plans of different visible kinds
 Pick = tuple[int, int, int]  # policies i and j, layers of j
 
