@@ -1,9 +1,15 @@
 """Schedules that split the backward pass: bounds and answers against exhaustive search over all of them."""
 
+import numpy as np
 import pytest
 from instances import SCHEDULED, instance
 from judge import complaints, search
 from test_bounds import case, check_every_candidate, check_refinements
+
+from meshwright.costmodel.layer import least_seconds
+from meshwright.costmodel.policies import Chosen, open_code
+from meshwright.costmodel.stages import StageTable
+from meshwright.optimizer.bounds import best_comm
 
 SLICE = range(SCHEDULED, SCHEDULED + 32)
 ALL = range(SCHEDULED, SCHEDULED + 300)
@@ -34,3 +40,26 @@ def test_every_schedule_is_the_best_somewhere() -> None:
     best = [int(a.answer.row.schedule[0]) for a in answers if a.answer is not None]
     assert len(set(best)) >= 4
     assert sum(a.memory_binding for a in answers) >= 5
+
+
+def test_no_bound_of_a_layer_passes_its_seconds_where_weight_gradients_hide_nothing() -> None:
+    """By the seconds that wait where nothing is repeated (`Seconds.spare_s`), against every policy of the instances."""
+    waiting = tight = 0
+    for seed in SLICE:
+        this = case(seed)
+        setting, rows = this.asked.setting, this.rows[this.rows.splits]
+        if not len(rows):
+            continue
+        exact = StageTable.of(setting, rows, best_comm(setting, rows))
+        hosts = rows.offloads_activations[:, None]
+        opened = np.where(hosts, open_code(True), open_code(False)) + np.zeros_like(rows.policies)
+        none = StageTable.of(setting, rows.with_columns(policies=opened), best_comm(setting, rows))
+        for k, chosen in enumerate(exact.shapes.chosen):
+            one = Chosen(**{name: column[:, None] for name, column in vars(chosen).items()})
+            least, seconds = least_seconds(setting, none.layers[k], one)[:, 0], exact.layers[k].total
+            assert (least <= seconds * (1 + 1e-12)).all(), seed
+            launches = none.layers[k].parts["launch"]
+            part = (chosen.repeated_s > 0) & (none.layers[k].spare_s > launches)
+            waiting += int(part.sum())
+            tight += int((least[part] >= seconds[part] * (1 - 1e-12)).sum())
+    assert tight > 100 and waiting > 100, (waiting, tight)
