@@ -9,9 +9,9 @@ Where policies are open a stage of n layers whose saved bytes are limited takes 
 
     sum of (least_mu + mu q / held) - mu room / held,    q = state of a layer, room = bytes left beside the layers
 
-(of state and of what weight gradients still to run keep, whatever the policy: q is their sum),
-so time, memory and each line are limits of one kind: so much per unit, so much in all. A stage of at most n layers
-needs on average 1/n of what its layers need while they run backward.
+(q with what weight gradients still to run keep of it: no policy changes that), so time, memory and each line are limits
+of one kind: so much per unit, so much in all. A stage of at most n layers needs on average 1/n of what its layers need
+while they run backward.
 """
 
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts
 from meshwright.optimizer.bounds import SAFE, per_batch
+from meshwright.optimizer.limits import Limits
 from meshwright.optimizer.lines import Lines
 from meshwright.optimizer.units import Units
 
@@ -37,34 +38,6 @@ _BYTE = 1.0
 _LADDER = (1.0, 1.005, 1.02, 1.06, 1.2, 1.6)
 _SLOW = 1e6  # times what all layers take at least: any cut that fits the memory is faster
 _PIECES = 3  # parts of the range of the slowest stage, in each of which the sum of all is bounded apart
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of stages: first the bytes, then time alone and with memory at each price.
-
-    Attributes:
-        per_unit: what a unit of each sort takes, [sorts, R, S, G + 1]; per stage, since micro-batches in flight are.
-        total: what there is, [R, S, G + 1].
-    """
-
-    per_unit: Array
-    total: Array
-
-    def within(self, seconds: Array) -> "Limits":
-        """The same for stages that take so many seconds less, [R]."""
-        total = self.total.copy()
-        total[..., 1:] -= seconds[:, None, None]
-        return Limits(self.per_unit, total)
-
-    def __getitem__(self, rows: Array) -> "Limits":
-        return Limits(self.per_unit[:, rows], self.total[rows])
-
-    def most(self, sort: int) -> Array:
-        """Units of one sort alone that each stage holds, [R, S]; fractions left in."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            most: Array = (self.total / self.per_unit[sort]).min(axis=-1)
-        return most
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,14 @@ from meshwright.optimizer.solve import Search, SolveOptions
 CLOSE = (18, 95, 125, 154, 155, 183, 219, 246)
 # Small ones in which memory decides, by the stage that decides it.
 TIGHT = ((4, 12, 14, 28, 42, 53, 60, 66, 101), (125, 517, 777, 811, 828))
+# Where dualpipev is asked for and memory decides.
+TURNING = (10652, 10930)
+# Moments at which stages of dualpipev may be fullest: some weight gradients late, and most micro-batches in flight.
+MOMENTS: dict[str, Callable[[Any], Any]] = {
+    "the one with most in flight is left out": lambda found: found[:1],
+    "the one with weight gradients late is left out": lambda found: found[-1:],
+    "late weight gradients need nothing": lambda found: tuple((held, 0 * late) for held, late in found),
+}
 
 # What each rule forbids, made the only thing that is asked for. Without the rule the search finds a plan.
 FORBIDDEN: dict[str, tuple[str, Callable[[Candidate], bool]]] = {
@@ -145,6 +153,15 @@ def test_one_micro_batch_too_few_in_flight_on_a_stage_is_caught(stage: int) -> N
     with replaced("peaks", fewer):
         searches = runs(TIGHT[stage])
     assert stages.peaks is pipeline.peaks
+    assert caught(searches), [str(asked) for asked in warm]
+
+
+@pytest.mark.parametrize("fault", sorted(MOMENTS))
+def test_a_forgotten_moment_of_weight_gradients_is_caught(fault: str) -> None:
+    warm = [instance(seed) for seed in TURNING]
+    assert caught(runs(TURNING)) == {}
+    with replaced("peaks", lambda peaks: lambda rows, stage: MOMENTS[fault](peaks(rows, stage))):
+        searches = runs(TURNING)
     assert caught(searches), [str(asked) for asked in warm]
 
 
