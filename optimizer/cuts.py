@@ -375,7 +375,7 @@ def _fullest(costs: StageCosts, lines: Lines, stage: Array) -> tuple[Array, Arra
     fullest where most are in flight.
     """
     (held, late), *others = peaks(costs.rows, stage)
-    saves_more = (lines.saved >= costs.deferred).all(axis=1)[:, None]
+    saves_more: Array = np.all(lines.saved >= costs.deferred, axis=1, keepdims=True)
     for most, then in others:
         held, late = np.where(saves_more, most, held), np.where(saves_more, then, late)
     return held, late

@@ -5,7 +5,7 @@ more while a layer runs backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -115,8 +115,8 @@ class Room:
     loss: float
 
     def __getitem__(self, index: Any) -> "Room":
-        columns = (getattr(self, n)[index] for n in ("room", "held", "kept", "last", "host"))
-        return Room(*columns, gathers=self.gathers, loss=self.loss)
+        columns = ("room", "held", "kept", "last", "host")
+        return replace(self, **{n: getattr(self, n)[index] for n in columns})
 
     def times(self, count: int) -> "Room":
         """A single stage so many times."""
