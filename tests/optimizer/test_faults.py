@@ -26,7 +26,7 @@ CLOSE = (18, 95, 125, 154, 155, 183, 219, 246)
 # Small ones in which memory decides, by the stage that decides it.
 TIGHT = ((4, 12, 14, 28, 42, 53, 60, 66, 101), (125, 517, 777, 811, 828))
 # Where dualpipev is asked for and memory decides.
-TURNING = (10652, 10930)
+TURNING = (10_051, 10_275, 11_053)
 # Moments at which stages of dualpipev may be fullest: some weight gradients late, and most micro-batches in flight.
 MOMENTS: dict[str, Callable[[Any], Any]] = {
     "the one with most in flight is left out": lambda found: found[:1],
