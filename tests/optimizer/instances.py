@@ -302,7 +302,8 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         "none": [], "pipeline": [random.choice(PIPELINE_WISHES)],
         "chunks": [random.choice(CHUNK_WISHES)], "host": [random.choice(HOST_WISHES)],
         "memory": [random.choice(MEMORY_WISHES[3 * (seed % 2) :]), ONE_BY_ONE, *([HOST_WISHES[0]] if hosts and seed % 3 == 1 else [])],
-        "schedules": [random.choice(SCHEDULE_WISHES)],
+        # Not drawn for others, which would draw all else anew.
+        "schedules": [random.choice(SCHEDULE_WISHES)] if topic == "schedules" else [],
     }[topic]  # fmt: skip
     further = 2 if large else int(topic != "memory" and (two_kinds or random.random() < 0.35))
     wanted += random.sample(ANY_WISHES, further)
