@@ -206,7 +206,7 @@ def step_seconds(table: StageTable, stages: Array, counts: Array) -> Array:
     used = stages < table.rows.pp[:, None]
     seconds = np.where(used, table.stage_s(stages, counts), 0.0)
     once = np.where(used, table.once_s(stages, counts), 0.0)
-    return step_s(table.rows, seconds.max(axis=1), seconds.sum(axis=1), once.max(axis=1))
+    return step_s(table.rows, seconds.max(axis=1), seconds.sum(axis=1), once.max(axis=1), table.hidden_s)
 
 
 def _priced(table: StageTable, stages: Array, counts: Array) -> tuple[Array, dict[str, Array]]:
@@ -231,7 +231,7 @@ def parts_of(
     parts = dict.fromkeys(PARTS, np.zeros(len(rows)))
     n, m = counts[each, stage], rows.micro_batches
     sources = [(n[:, k], s) for k, s in enumerate(table.layers)]
-    sources += [((stage == 0) * 1.0, table.first), ((stage == rows.pp - 1) * 1.0, table.last)]
+    sources += [((stage == 0) * 1.0, table.first), ((stage == rows.last_stage) * 1.0, table.last)]
     for amount, source in sources:
         for part, value in source.parts.items():
             parts[part] = parts[part] + m * amount * value

@@ -42,7 +42,7 @@ class Seconds:
     """Exposed seconds by part, shape [R] each; they sum to the total.
 
     Attributes:
-        backward_s: compute that runs in backward, behind which a gradient reduction can hide; part of compute.
+        backward_s: compute behind which a gradient reduction can hide: backward, or weight gradients that run apart.
         spare_s: seconds of further compute that would hide what now waits for launches or for communication.
         again_s: exposed seconds, at least, of one collective of tp, cp and ep more.
     """
@@ -83,7 +83,13 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         share["cp"] = np.where(rows.cp_kind == RING, share["cp"], blocking)
     parts = {"compute": compute, "recompute": repeated, "launch": idle}
     # What hides can do so while the chip waits for launches, too.
-    waits, excess, comm_s = _exposed(setting, compute + repeated + idle, loads, share)
+    window, hides = compute + repeated + idle, backward
+    if rows.splits.any():
+        # Weight gradients run apart from what communicates, and a layer's is whole only after its last one, which
+        # ends the step: they hide no collective of the layer, and nothing else hides the reduction.
+        apart = shapes.weight_grad_s[shapes.lanes[lane]]
+        window, hides = np.where(rows.splits, window - apart, window), np.where(rows.splits, apart, backward)
+    waits, excess, comm_s = _exposed(setting, window, loads, share)
     parts |= waits
     wait = _offload_s(setting, chosen.host, sum(parts.values(), np.zeros(len(rows))))
     if wait is not None:
@@ -92,7 +98,7 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
     blocks = (FORWARD_CROSSINGS + BACKWARD_CROSSINGS + REGATHERS) * tp_blocks(spec, rows.etp)
     counts: dict[str, Array | int] = {"tp": blocks, "cp": PASSES, "ep": EXCHANGES}
     again = {c: (1.0 - share[c]) * comm_s[c] / counts[c] for c in counts if c in comm_s}
-    return Seconds(parts, backward, idle + excess, again)
+    return Seconds(parts, hides, idle + excess, again)
 
 
 def least_seconds(setting: Setting, none: Seconds, chosen: Chosen) -> Array:

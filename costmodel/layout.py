@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import Mix, code_of, lists_offload, mix_of
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
-SCHEDULES = ("gpipe", "1f1b", "interleaved")
 OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
 
 # For each level, innermost first: the dimensions on it with their factors, inner to outer.
@@ -48,7 +49,8 @@ class Layout:
         zero: ZeRO level over `dp_shard * cp` (0 none, 1 optimizer, 2 + gradients, 3 + parameters = FSDP).
         sp: norms and residual split over tp along the sequence.
         cp_kind: how attention meets the other sequence shards.
-        vpp: chunks per stage; above 1 the schedule is interleaved.
+        vpp: chunks per stage; above 1 the schedule is interleaved, or dualpipev with 2.
+        schedule: order of the pipeline's work, one of SCHEDULES (schedules.py).
         etp: tensor parallelism inside an expert, 1 or tp.
         micro_batch: sequences per micro-batch and data rank.
         sequences: sequences per step; None takes the workload's.
@@ -90,13 +92,16 @@ class Layout:
             )
         if self.zero > 0 and self.dp_shard * self.cp == 1:
             raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0")
-        if (self.vpp > 1) != (self.schedule == "interleaved"):
+        runs = ALL_SCHEDULES[SCHEDULES.index(self.schedule)]
+        if self.vpp == 1 if runs.chunks == 0 else self.vpp != runs.chunks:
             raise LayoutError(
                 f"vpp={self.vpp} does not go with schedule={self.schedule}; "
-                "vpp above 1 is the interleaved schedule, vpp=1 is gpipe or 1f1b"
+                "interleaved takes vpp above 1, dualpipev vpp=2, any other vpp=1"
             )
         if self.vpp > 1 and self.pp == 1:
             raise LayoutError(f"vpp={self.vpp} needs a pipeline, but pp is 1; use vpp=1")
+        if runs.splits and self.pp == 1:
+            raise LayoutError(f"schedule={self.schedule} needs a pipeline, but pp is 1; use schedule=1f1b")
         if self.etp not in (1, self.tp):
             raise LayoutError(f"etp={self.etp} is neither 1 nor tp={self.tp}; use one of them")
         if self.stage_devices % (self.ep * self.etp):
@@ -280,6 +285,8 @@ def parse_layout(text: str) -> Layout:
         _split_dp(values)
     if values.get("vpp", 1) != 1:
         values.setdefault("schedule", "interleaved")
+    if values.get("schedule") == "dualpipev":
+        values.setdefault("vpp", 2)
     return Layout(**values)
 
 

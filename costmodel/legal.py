@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from meshwright.costmodel.lanes import wrong_mix
 from meshwright.costmodel.layout import CP_KINDS, Layout, with_stages
 from meshwright.costmodel.policy_rules import policy_refusal
-from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.rows import Rows, least_micro_batches
+from meshwright.costmodel.schedules import INTERLEAVED, SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import LayoutError, MissingFigureError
 
@@ -127,8 +128,17 @@ def _chunks(setting: Setting, rows: Rows) -> Bools:
 
 
 def _interleaved_rounds(setting: Setting, rows: Rows) -> Bools:
-    holds: Bools = (rows.vpp == 1) | (rows.micro_batches % rows.pp == 0)
+    holds: Bools = (rows.schedule != INTERLEAVED) | (rows.micro_batches % rows.pp == 0)
     return holds
+
+
+def _filled(setting: Setting, rows: Rows) -> Bools:
+    holds: Bools = rows.micro_batches >= least_micro_batches(rows.schedule, rows.pp)
+    return holds
+
+
+def _least(layout: Layout) -> int:
+    return int(least_micro_batches(np.array(SCHEDULES.index(layout.schedule)), np.array(layout.pp)))
 
 
 def _devices(setting: Setting, rows: Rows) -> Bools:
@@ -215,6 +225,14 @@ RULES: tuple[Rule, ...] = (
         lambda s, x: (
             f"vpp={x.vpp} needs the number of micro-batches to be a multiple of pp={x.pp}; "
             "change micro_batch or use vpp=1"
+        ),
+    ),
+    Rule(
+        "a schedule that splits backward has micro-batches to fill it",
+        _filled,
+        lambda s, x: (
+            f"schedule={x.schedule} needs {_least(x)} micro-batches at pp={x.pp}, there are "
+            f"{(x.sequences or s.training.sequences) // (x.dp * x.micro_batch)}; change micro_batch or use schedule=1f1b"
         ),
     ),
 )

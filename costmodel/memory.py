@@ -39,6 +39,7 @@ class MemoryCosts:
         working: while a layer of a lane runs backward: what it makes again or fetches, with gradients, [R, Q].
         gathers: whole weights gathered under ZeRO-3, [R].
         loss: on the last stage while the loss runs, [R].
+        deferred: bytes that one layer keeps per micro-batch whose weight gradients are still to run, [R, Q].
         host_state: bytes in host memory per layer of a kind, [R, Q]; `host_ends` of embedding and head.
         host_saved: bytes in host memory per layer, micro-batch in flight and kind, [R, Q].
     """
@@ -47,6 +48,7 @@ class MemoryCosts:
     first: dict[str, Array]
     last: dict[str, Array]
     saved: Array
+    deferred: Array
     working: Array
     gathers: Array
     loss: Array
@@ -111,6 +113,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         first={p: embedding[p] * scale[p] for p in STATE_PARTS},
         last={p: last[p] * scale[p] for p in STATE_PARTS},
         saved=saved,
+        deferred=_deferred(shapes),
         working=_working(setting, shapes),
         gathers=_gathers(setting, shapes),
         loss=_loss(setting, shapes),
@@ -156,6 +159,19 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
     each = bytes_per_param(fw, setting.training.optimizer, rows.micro_batches > 1)
     held = {"parameters": par, "master": opt, "optimizer": opt, "gradients": grad}
     return {part: each[part] * held[part] for part in STATE_PARTS}
+
+
+def _deferred(shapes: Shapes) -> Array:
+    """Inputs of a layer's products and gradients of their outputs, [R, Q]: together what a fused layer saves.
+
+    A gradient is as large as the output, and each output is saved once as an input or beside it. They stay whatever
+    the policy: what recompute repeats for the input gradient, the weight gradient needs too.
+    """
+    rows, lanes = shapes.rows, range(len(shapes.lanes))
+    if not rows.splits.any():
+        return np.zeros((len(rows), len(lanes)))
+    kept = np.stack([shapes.of_lane(q).fused[shapes.of_row] for q in lanes], axis=1)
+    return np.where(rows.splits[:, None], kept, 0.0)
 
 
 def _working(setting: Setting, shapes: Shapes) -> Array:

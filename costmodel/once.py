@@ -33,7 +33,7 @@ class Once:
 
     def params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
         """Plain and routed parameters of stages with `counts` layers of each kind, on one device before ZeRO."""
-        params, last = self.shapes.params, self.rows.pp[:, None] - 1
+        params, last = self.shapes.params, self.rows.last_stage[:, None]
         plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
         routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
         first_s = (stage == 0) * self.shapes.first_params[:, None]
@@ -57,8 +57,10 @@ class Once:
         model, rows = self.setting.model, self.rows
         if not model.tied:
             return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
-        size = np.where(rows.pp > 1, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0)
-        at_end = (stage == 0) | (stage == rows.pp[:, None] - 1)
+        size = np.where(
+            rows.last_stage > 0, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0
+        )
+        at_end = (stage == 0) | (stage == rows.last_stage[:, None])
         seconds: Array = at_end * duration(self.comm.send("pp", size))[:, None]
         return seconds
 

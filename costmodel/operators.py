@@ -150,14 +150,27 @@ def forward_s(setting: Setting, kind: LayerKind, shape: Shape) -> dict[str, Arra
     return out
 
 
+def weight_grad_s(setting: Setting, kind: LayerKind, shape: Shape) -> Array:
+    """Seconds of the weight gradients of one layer: of every product the half of its backward pass.
+
+    What else runs backward, the attention kernel's and elementwise work, makes gradients of the input.
+    """
+    products = (_weight_s(setting.rates, kind, w, shape) for w in kind.weights if w.matmul)
+    return sum(products, np.zeros_like(shape.tokens))
+
+
 def head_s(setting: Setting, shape: Shape) -> Array:
     """Seconds of head product and loss, forward."""
-    rates, head = setting.rates, setting.model.head_matrix
-    width, vocab = setting.model.hidden, head.params / setting.model.hidden / shape.tp
+    rates, vocab = setting.rates, setting.model.head_matrix.params / setting.model.hidden / shape.tp
     traffic = rates.elementwise * 2 * setting.framework.logits_bytes * shape.tokens * vocab
-    return (
-        product_s(rates, shape.tokens, width, vocab, rates.head_flop_per_s) + traffic / rates.hbm_bytes_per_s
-    )
+    return head_product_s(setting, shape) + traffic / rates.hbm_bytes_per_s
+
+
+def head_product_s(setting: Setting, shape: Shape) -> Array:
+    """Seconds of the head product, forward; of its weight gradient as well."""
+    rates, width = setting.rates, setting.model.hidden
+    vocab = setting.model.head_matrix.params / width / shape.tp
+    return product_s(rates, shape.tokens, width, vocab, rates.head_flop_per_s)
 
 
 def embedding_s(setting: Setting, shape: Shape) -> Array:

@@ -1,13 +1,17 @@
 """Pipeline schedules: how many micro-batches a stage holds, and how long a step of many micro-batches takes.
 
-    step = (m - 1/v) max_s t_s + (1/v) sum_s t_s + max_s G_s
+    step = (m - 1/v) max_s t_s + (1/v) sum_s t_s + max_s G_s              gpipe, 1f1b, interleaved
+    step = m max_s t_s + (1 - 1/p) sum_s (t_s - h_s) + max_s G_s          where weight gradients run apart
 
 m micro-batches, v chunks per stage, t_s seconds of stage s for one micro-batch, G_s what the stage does once
-per step (gradient reduction, optimizer). With equal stages this is m t + (p - 1) t / v: v chunks shrink the
-bubble v times. It is the linear form; tests hold it against a longest-path simulation of each schedule.
+per step (gradient reduction, optimizer), h_s the seconds that its schedule hides (schedules.py). With equal stages
+this is m t + (p - 1) t / v and m t + (p - 1) (t - h): the published bubbles. It is the linear form; tests hold it
+against a longest-path simulation of each schedule.
 
-In flight, at most (s counted from 0): GPipe m; 1F1B min(m, p - s); interleaved, in whole stages,
-min(m v, 2 (p - s - 1) + (v - 1) p + 1) / v.
+In flight, at most (s counted from 0): GPipe m; 1F1B and zb_h1 min(m, p - s); zb_h2 min(m, 2 (p - s) - 1);
+dualpipev p + 1/2; interleaved, in whole stages, min(m v, 2 (p - s - 1) + (v - 1) p + 1) / v. Beside them wait weight
+gradients: zb_h1 of min(m, s + 1) micro-batches, zb_h2 of min(m, 2 s + 1), on stages other than the first, which
+runs each at once; dualpipev of (s + 1) / 2.
 """
 
 from typing import Any
@@ -15,26 +19,73 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.rows import Rows, of_schedule
+from meshwright.costmodel.schedules import DUALPIPEV, GPIPE, INTERLEAVED, ZB_H1, ZB_H2
 
 Array = NDArray[Any]
 
 
 def in_flight(rows: Rows, stage: Array) -> Array:
     """Micro-batches whose activations stage `stage` holds at its peak; broadcasts rows [R, 1] with stages."""
-    m, p, v = (x[:, None] for x in (rows.micro_batches, rows.pp, rows.vpp))
+    m, p, v, schedule = (x[:, None] for x in (rows.micro_batches, rows.pp, rows.vpp, rows.schedule))
     plain = np.minimum(m, p - stage)
     interleaved = np.minimum(m * v, 2 * (p - stage - 1) + (v - 1) * p + 1) / v
-    held = np.where(v > 1, interleaved, np.where(rows.gpipe[:, None] > 0, m, plain))
+    held = np.where(schedule == INTERLEAVED, interleaved, np.where(schedule == GPIPE, m, plain))
+    if rows.splits.any():
+        held = np.where(schedule == ZB_H2, np.minimum(m, 2 * (p - stage) - 1), held)
+        held = np.where(schedule == DUALPIPEV, p + 0.5, held)
     return np.where(stage < p, held, 0)
 
 
-def step_s(rows: Rows, slowest: Array, total: Array, once: Array) -> Array:
-    """Seconds of a step from max_s t_s, sum_s t_s and max_s G_s."""
-    seconds: Array = linear_step_s(rows.micro_batches, rows.vpp, slowest, total, once)
+def deferred(rows: Rows, stage: Array) -> Array:
+    """Micro-batches whose weight gradients stage `stage` has still to run, at most; [R, S]."""
+    m, p, schedule = (x[:, None] for x in (rows.micro_batches, rows.pp, rows.schedule))
+    if not rows.splits.any():
+        return np.zeros(np.broadcast_shapes(p.shape, stage.shape))
+    late = np.where(schedule == ZB_H1, stage + 1, np.where(schedule == ZB_H2, 2 * stage + 1, 0))
+    late = np.where(stage > 0, np.minimum(m, late), 0)
+    return np.where(stage < p, np.where(schedule == DUALPIPEV, (stage + 1) / 2, late), 0)
+
+
+def peaks(rows: Rows, stage: Array) -> tuple[tuple[Array, Array], ...]:
+    """(micro-batches in flight, those whose weight gradients are still to run) when stages are fullest, [R, S] each.
+
+    A stage holds at most the largest of these. zb_h1 and zb_h2 meet both at once. dualpipev defers nothing at its peak;
+    what it keeps late takes the place of micro-batches in flight.
+    """
+    held = in_flight(rows, stage)
+    if not rows.splits.any():
+        return ((held, np.zeros_like(held)),)
+    late, swaps = deferred(rows, stage), (rows.schedule == DUALPIPEV)[:, None]
+    if not swaps.any():
+        return ((held, late),)
+    return (held - np.where(swaps, late, 0.0), late), (held, np.where(swaps, 0.0, late))
+
+
+def weights(rows: Rows) -> tuple[Array, Array]:
+    """How often a step counts the slowest stage, and the sum of all stages; [R] each."""
+    rounds, share = rows.micro_batches - 1.0 / rows.vpp, 1.0 / rows.vpp
+    if not rows.splits.any():
+        return rounds, share
+    return np.where(rows.splits, rows.micro_batches, rounds), np.where(
+        rows.splits, 1.0 - 1.0 / rows.pp, share
+    )
+
+
+def hidden_s(rows: Rows, forward: Array, weight_grad: Array) -> Array:
+    """Seconds that a step is shorter by, from the sums over the model of forward and weight-gradient seconds, [R]."""
+    hides_weight, hides_forward = (of_schedule(n, rows.schedule) for n in ("hides_weight", "hides_forward"))
+    hidden: Array = (1.0 - 1.0 / rows.pp) * (hides_weight * weight_grad + hides_forward * forward)
+    return hidden
+
+
+def step_s(rows: Rows, slowest: Array, total: Array, once: Array, hidden: Array | float = 0.0) -> Array:
+    """Seconds of a step from max_s t_s, sum_s t_s, max_s G_s and what the schedule hides (`hidden_s`)."""
+    rounds, share = weights(rows)
+    seconds: Array = rounds * slowest + share * total + once - hidden
     return seconds
 
 
 def linear_step_s(micro_batches: Any, chunks: Any, slowest: Any, total: Any, once: Any = 0.0) -> Any:
-    """The linear form on numbers or arrays."""
+    """The linear form of schedules that split nothing, on numbers or arrays."""
     return (micro_batches - 1.0 / chunks) * slowest + total / chunks + once

@@ -12,10 +12,30 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.lanes import Lanes
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.schedules import ALL, SCHEDULES
 from meshwright.costmodel.setting import Setting
 
 Ints = NDArray[np.int64]
 _SMALL = 1 << 20  # up to here a table of all values is cheaper than a sort
+
+
+_SCHEDULE_COLUMNS = {
+    name: np.array([getattr(s, name) for s in ALL])
+    for name in ("splits", "turns", "hides_weight", "hides_forward")
+}
+_LEAST_ROUNDS = np.array([s.least_rounds for s in ALL])
+
+
+def of_schedule(name: str, schedule: Ints) -> NDArray[Any]:
+    """An attribute of the schedule of each row; `schedule` are indices into SCHEDULES."""
+    values: NDArray[Any] = _SCHEDULE_COLUMNS[name][schedule]
+    return values
+
+
+def least_micro_batches(schedule: Ints, pp: Ints) -> Ints:
+    """Micro-batches that a schedule needs."""
+    least: Ints = _LEAST_ROUNDS[schedule, 0] * pp - _LEAST_ROUNDS[schedule, 1]
+    return least
 
 
 def distinct_values(values: Ints) -> tuple[Ints, Ints]:
@@ -32,8 +52,9 @@ def distinct_values(values: Ints) -> tuple[Ints, Ints]:
 class Rows:
     """Decisions of R candidates; every array has shape [R], `policies` [R, lanes] (`costmodel.lanes`).
 
-    `cp_kind` and `offload` are indices into CP_KINDS and OFFLOADS, `policies` codes of `costmodel.tensors`, which
-    say of every tensor where it goes; `gpipe` and `sp` are 0 or 1. Everything else means what it means in `Layout`.
+    `cp_kind`, `schedule` and `offload` are indices into CP_KINDS, SCHEDULES and OFFLOADS, `policies` codes of
+    `costmodel.tensors`, which say of every tensor where it goes; `sp` is 0 or 1. Everything else means what it means in
+    `Layout`.
     """
 
     dp_replicate: Ints
@@ -45,7 +66,7 @@ class Rows:
     sp: Ints
     pp: Ints
     vpp: Ints
-    gpipe: Ints
+    schedule: Ints
     ep: Ints
     etp: Ints
     micro_batch: Ints
@@ -89,7 +110,7 @@ class Rows:
             **direct,
             cp_kind=column(lambda x: CP_KINDS.index(x.cp_kind)),
             sp=column(lambda x: int(x.sp)),
-            gpipe=column(lambda x: int(x.schedule == "gpipe")),
+            schedule=column(lambda x: SCHEDULES.index(x.schedule)),
             sequences=column(lambda x: x.sequences or setting.training.sequences),
             policies=Lanes.of(setting.model, layouts).policies,
             offload=column(lambda x: OFFLOADS.index(x.offload)),
@@ -125,6 +146,16 @@ class Rows:
     def spread(self) -> Ints:
         """Ways the residual stream is split over tp."""
         return np.where(self.sp > 0, self.tp, 1)
+
+    @property
+    def splits(self) -> NDArray[np.bool_]:
+        """Whether weight gradients run apart from input gradients."""
+        return of_schedule("splits", self.schedule)
+
+    @property
+    def last_stage(self) -> Ints:
+        """The stage that holds the head."""
+        return np.where(of_schedule("turns", self.schedule), 0, self.pp - 1)
 
     @property
     def offloads_activations(self) -> NDArray[np.bool_]:

@@ -18,9 +18,11 @@ from meshwright.costmodel.operators import (
     Shape,
     embedding_s,
     forward_s,
+    head_product_s,
     head_s,
     saved_bytes,
     tp_ways,
+    weight_grad_s,
 )
 from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.rows import Rows, distinct_values
@@ -108,6 +110,13 @@ class Shapes:
         return head_s(self.setting, Shape.of(self._sub, self.setting))[self.of_row]
 
     @cached_property
+    def weight_grad_s(self) -> tuple[Array, ...]:
+        """Seconds of the weight gradients of one layer of each kind and of the head, [R] each."""
+        shape = Shape.of(self._sub, self.setting)
+        layers = (weight_grad_s(self.setting, kind, shape) for kind in self.setting.model.kinds)
+        return tuple(s[self.of_row] for s in (*layers, head_product_s(self.setting, shape)))
+
+    @cached_property
     def params(self) -> tuple[tuple[Array, Array], ...]:
         """(plain, routed) parameters of one layer of each lane on one device before ZeRO, [R] each."""
         each = [(k.plain[self.of_row], k.routed[self.of_row]) for k in self.kinds]
@@ -140,7 +149,8 @@ class Shapes:
         """Of the last stage beside its layers; with a pipeline it holds its own copy of a tied table."""
         model = self.setting.model
         own = self._plain(model.head)
-        return own + np.where(self.rows.pp > 1, self.head_params, 0.0) if model.tied else own
+        # Where the pipeline turns, the first stage is the last and its table serves both ends.
+        return own + np.where(self.rows.last_stage > 0, self.head_params, 0.0) if model.tied else own
 
     @cached_property
     def chosen(self) -> tuple[Chosen, ...]:

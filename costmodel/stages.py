@@ -15,12 +15,27 @@ from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs, transient
 from meshwright.costmodel.once import Once, SomeStage
-from meshwright.costmodel.pipeline import in_flight
+from meshwright.costmodel.pipeline import hidden_s, in_flight, peaks
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 
 Array = NDArray[Any]
+
+
+def hidden_of(shapes: Shapes) -> Array:
+    """Seconds by which the schedule of each row shortens a step, [R]: of all layers and the head."""
+    rows = shapes.rows
+    if not rows.splits.any():
+        return np.zeros(len(rows))
+    counts = (*shapes.setting.model.layers_by_kind, 1)
+    forward = (*(k.forward[shapes.of_row] for k in shapes.kinds), shapes.head_s)
+    nothing = np.zeros(len(rows))
+    return hidden_s(
+        rows,
+        sum((n * s for n, s in zip(counts, forward, strict=True)), nothing),
+        sum((n * s for n, s in zip(counts, shapes.weight_grad_s, strict=True)), nothing),
+    )
 
 
 @dataclass(frozen=True)
@@ -30,16 +45,19 @@ class StageCosts:
     Attributes:
         layer_s: seconds of one layer per micro-batch, [R, Q].
         state, saved: bytes of one layer's state, and per micro-batch in flight, [R, Q].
+        deferred: bytes of one layer per micro-batch whose weight gradients are still to run, [R, Q].
         working: bytes while a layer runs backward, [R, Q]. gathers, loss: of gathered weights, and in the loss, [R].
         first_s, last_s, hop_s: seconds per micro-batch of embedding, head and sends, [R].
         first_bytes, last_bytes: state of embedding and head, [R].
         once_s: seconds once per step of a stage with the mean share of everything, [R].
+        hidden_s: seconds by which the schedule's weight gradients shorten a step, whatever the cut, [R].
     """
 
     rows: Rows
     layer_s: Array
     state: Array
     saved: Array
+    deferred: Array
     first_s: Array
     last_s: Array
     hop_s: Array
@@ -49,13 +67,14 @@ class StageCosts:
     gathers: Array
     loss: Array
     once_s: Array
+    hidden_s: Array
 
     def __getitem__(self, index: Any) -> "StageCosts":
         return StageCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 
     def ends(self, stage: Array) -> tuple[Array, Array]:
         """Whether each stage is the first and the last of its row, [R, S] each."""
-        first, last = np.broadcast_arrays(stage == 0, stage == self.rows.pp[:, None] - 1)
+        first, last = np.broadcast_arrays(stage == 0, stage == self.rows.last_stage[:, None])
         return first, last
 
     def ends_s(self, stage: Array) -> Array:
@@ -128,6 +147,7 @@ class StageTable:
             layer_s=self.layer_s,
             state=memory.state_bytes,
             saved=memory.saved,
+            deferred=memory.deferred,
             first_s=self.first.total,
             last_s=self.last.total,
             hop_s=self.hop_s,
@@ -137,7 +157,13 @@ class StageTable:
             gathers=memory.gathers,
             loss=memory.loss,
             once_s=self.once_mean_s(),
+            hidden_s=self.hidden_s,
         )
+
+    @cached_property
+    def hidden_s(self) -> Array:
+        """Seconds by which the schedule shortens a step, [R]; what is hidden is the same for every cut and policy."""
+        return hidden_of(self.shapes)
 
     @cached_property
     def layer_s(self) -> Array:
@@ -151,23 +177,27 @@ class StageTable:
 
     def stage_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes of stages on one device, [R, S]."""
-        held = in_flight(self.rows, stage)
         state = np.einsum("rsk,rk->rs", counts, self.costs.state)
-        saved = np.einsum("rsk,rk->rs", counts, self.costs.saved)
-        layers: Array = state + held * saved
+        layers: Array = state + self._activations(stage, counts)
         return self.costs.ends_bytes(stage, self.costs.heaviest(counts)) + layers
+
+    def _activations(self, stage: Array, counts: Array) -> Array:
+        """Bytes of saved activations, and of what weight gradients still to run need, [R, S]."""
+        saved, kept = (np.einsum("rsk,rk->rs", counts, x) for x in (self.costs.saved, self.costs.deferred))
+        held: Array = np.max([f * saved + w * kept for f, w in peaks(self.rows, stage)], axis=0)
+        return held
 
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
         at_first, at_last = self.costs.ends(stage)
-        mem, held = self.memory, in_flight(self.rows, stage)
+        mem = self.memory
         out = {
             p: np.einsum("rsk,rk->rs", counts, mem.state[p])
             + at_first * mem.first[p][:, None]
             + at_last * mem.last[p][:, None]
             for p in STATE_PARTS
         }
-        out["activations"] = held * np.einsum("rsk,rk->rs", counts, mem.saved)
+        out["activations"] = self._activations(stage, counts)
         working = self.costs.heaviest(counts)
         in_loss = at_last & (mem.loss[:, None] > working + mem.gathers[:, None])
         out["working"] = np.where(in_loss, 0.0, working)
@@ -240,8 +270,11 @@ class StageTable:
         in_unit = unit * model.layers_by_kind[common] // model.layers
         fullest = np.where(rows.vpp > 1, units * in_unit, -(-model.layers_by_kind[common] // rows.pp))
         at_last = shapes.last_params >= shapes.first_params
-        stage = np.where(at_last, rows.pp - 1, 0)[:, None]
+        stage = np.where(at_last, rows.last_stage, 0)[:, None]
         ends = np.where(at_last, shapes.last_params, shapes.first_params)
+        ends = np.where(
+            (rows.pp > 1) & (rows.last_stage == 0), shapes.first_params + shapes.last_params, ends
+        )
         plain, routed = (np.stack([p[i] for p in shapes.params], axis=1) for i in (0, 1))
         backward = np.stack([s.backward_s for s in self.layers], axis=1)
 

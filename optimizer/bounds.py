@@ -20,11 +20,12 @@ from meshwright.costmodel.comm import COMPACT, BestComm
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.memory import memory_costs
-from meshwright.costmodel.pipeline import step_s
+from meshwright.costmodel.pipeline import step_s, weights
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import ONE_F_ONE_B
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes, distinct
-from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.costmodel.stages import StageCosts, StageTable, hidden_of
 
 Array = NDArray[Any]
 
@@ -52,7 +53,21 @@ def frame_bounds(setting: Setting, frame: Rows) -> Array:
     counts = np.array(setting.model.layers_by_kind, float)
     total = layer @ counts + ends
     slowest = np.maximum(total / frame.pp, _least_units(setting, frame) * layer.min(axis=1))
-    return SAFE * per_batch(setting, frame, step_s(frame, slowest, total, np.zeros(len(frame))))
+    hidden = np.minimum(_most_hidden(setting, frame), weights(frame)[1] * total)
+    return SAFE * per_batch(setting, frame, step_s(frame, slowest, total, np.zeros(len(frame)), hidden))
+
+
+def _most_hidden(setting: Setting, frame: Rows) -> Array:
+    """What the schedule of each frame hides at most, [R]: all experts on one device, whose products are slowest."""
+    out, at = np.zeros(len(frame)), np.flatnonzero(frame.splits)
+    if not len(at):
+        return out
+    rows = frame[at]
+    one = np.ones_like(rows.tp)
+    for etp in (one, rows.tp) if any(k.ffn.experts for k in setting.model.kinds) else (one,):
+        hidden = hidden_of(Shapes.of(setting, rows.with_columns(ep=one, etp=etp)))
+        out[at] = np.maximum(out[at], hidden * (2.0 - SAFE))
+    return out
 
 
 def per_batch(setting: Setting, rows: Rows, seconds: Array) -> Array:
@@ -80,6 +95,7 @@ def _frame_seconds(setting: Setting, frame: Rows) -> tuple[Array, Array]:
         dp_replicate=one,
         dp_shard=one,
         ep=one * max(experts, 1),
+        schedule=ONE_F_ONE_B * one,  # a layer that splits its backward pass hides less communication
         sequences=shapes.micro_batch,
     )
     layer, ends = np.full((len(shapes), len(setting.model.kinds)), np.inf), np.full(len(shapes), np.inf)
@@ -106,7 +122,7 @@ def row_bounds(table: StageTable, once: Array | float | None = None) -> Array:
     total = table.layer_s @ counts + table.first.total + table.last.total + rows.pp * table.hop_s
     floor = _least_units(setting, rows) * table.layer_s.min(axis=1) + table.hop_s
     slowest = np.maximum(total / rows.pp, floor)
-    return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, once))
+    return SAFE * per_batch(setting, rows, step_s(rows, slowest, total, once, table.hidden_s))
 
 
 def loosest(table: StageTable) -> StageCosts:

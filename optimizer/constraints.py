@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, SCHEDULES
+from meshwright.costmodel.layout import CP_KINDS, OFFLOADS
 from meshwright.costmodel.policies import named_column
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import OTHER, POLICIES
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 
@@ -74,8 +75,6 @@ class Constraint:
 def word_column(name: str, rows: Rows) -> Any:
     if name == "recompute":
         return named_column(rows.policies)
-    if name == "schedule":
-        return np.where(rows.vpp > 1, SCHEDULES.index("interleaved"), np.where(rows.gpipe > 0, 0, 1))
     return getattr(rows, name)
 
 

@@ -9,8 +9,9 @@ Where policies are open a stage of n layers whose saved bytes are limited takes 
 
     sum of (least_mu + mu q / held) - mu room / held,    q = state of a layer, room = bytes left beside the layers
 
-so time, memory and each line are limits of one kind: so much per unit, so much in all. A stage of at most n layers
-needs on average 1/n of what its layers need while they run backward.
+(q with what weight gradients still to run keep of it: no policy changes that), so time, memory and each line are limits
+of one kind: so much per unit, so much in all. A stage of at most n layers needs on average 1/n of what its layers need
+while they run backward.
 """
 
 from dataclasses import dataclass, replace
@@ -22,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.once import SomeStage
-from meshwright.costmodel.pipeline import in_flight
+from meshwright.costmodel.pipeline import peaks, weights
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts
 from meshwright.optimizer.bounds import SAFE, per_batch
+from meshwright.optimizer.limits import Limits
 from meshwright.optimizer.lines import Lines
 from meshwright.optimizer.units import Units
 
@@ -39,40 +41,13 @@ _PIECES = 3  # parts of the range of the slowest stage, in each of which the sum
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of stages: first the bytes, then time alone and with memory at each price.
-
-    Attributes:
-        per_unit: what a unit of each sort takes, [sorts, R, S, G + 1]; per stage, since micro-batches in flight are.
-        total: what there is, [R, S, G + 1].
-    """
-
-    per_unit: Array
-    total: Array
-
-    def within(self, seconds: Array) -> "Limits":
-        """The same for stages that take so many seconds less, [R]."""
-        total = self.total.copy()
-        total[..., 1:] -= seconds[:, None, None]
-        return Limits(self.per_unit, total)
-
-    def __getitem__(self, rows: Array) -> "Limits":
-        return Limits(self.per_unit[:, rows], self.total[rows])
-
-    def most(self, sort: int) -> Array:
-        """Units of one sort alone that each stage holds, [R, S]; fractions left in."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            most: Array = (self.total / self.per_unit[sort]).min(axis=-1)
-        return most
-
-
-@dataclass(frozen=True)
 class Cuts:
     """Rows ready for questions about how stages may be cut.
 
     Attributes:
         size: units that stages take at a time, [R]; above 1 only where units are alike.
-        ends_s, ends_bytes, held: of each stage beside its units, and micro-batches in flight, [R, S].
+        ends_s, ends_bytes: of each stage beside its units, [R, S].
+        held, late: micro-batches in flight, and with weight gradients still to run, at a fullest moment, [R, S].
         lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S]; on
             the last stage no less than would make it matter beside the loss.
     """
@@ -84,6 +59,7 @@ class Cuts:
     ends_s: Array
     ends_bytes: Array
     held: Array
+    late: Array
     lightest: Array
 
     @staticmethod
@@ -94,7 +70,7 @@ class Cuts:
         working = np.maximum(_lightest(costs, units, stage), beside_loss)
         ends = costs.ends_s(stage), costs.ends_bytes(stage, working)
         size = np.ones(len(costs.rows)) if size is None else size
-        return Cuts(costs, units, lines, size, *ends, in_flight(costs.rows, stage), working)
+        return Cuts(costs, units, lines, size, *ends, *_fullest(costs, lines, stage), working)
 
     @property
     def rows(self) -> Rows:
@@ -119,6 +95,12 @@ class Cuts:
         total: Array = layers + costs.first_s + costs.last_s + self.rows.pp * costs.hop_s
         return total
 
+    @property
+    def weighted(self) -> tuple[Array, Array, Array]:
+        """How often a step counts the slowest stage and all stages, and its seconds beside both, [R] each."""
+        costs = self.costs
+        return *weights(self.rows), costs.once_s - costs.hidden_s
+
     @cached_property
     def even_s(self) -> Array:
         """What max_s t_s cannot fall below, memory aside, [R]."""
@@ -137,6 +119,8 @@ class Cuts:
         state, saved = (
             np.einsum("uk,rk->ur", sorts, x)[:, :, None] * size for x in (costs.state, lines.saved)
         )
+        if self.rows.splits.any():
+            state = state + self.late * (np.einsum("uk,rk->ur", sorts, costs.deferred)[:, :, None] * size)
         if lines.working is not None:
             layers = np.floor(time / lines.least[:, :, 0].min(axis=1)[:, None] * (2.0 - SAFE))
             share = 1.0 / np.clip(layers, 1.0, self.units.prefix[-1].sum())
@@ -237,7 +221,7 @@ class Cuts:
         return done
 
     def __getitem__(self, index: Any) -> "Cuts":
-        names = ("costs", "lines", "size", "ends_s", "ends_bytes", "held", "lightest")
+        names = ("costs", "lines", "size", "ends_s", "ends_bytes", "held", "late", "lightest")
         return replace(self, **{n: getattr(self, n)[index] for n in names})
 
     def least_slowest(self, capacity: float, tolerance: float = 1e-7) -> Array:
@@ -317,8 +301,9 @@ class Cuts:
         slower or do more once per step than the mean.
         """
         rows, capacity = self.rows, setting.capacity_bytes
-        fixed = per_batch(setting, rows, self.total_s / rows.vpp + self.costs.once_s)
-        rounds = per_batch(setting, rows, rows.micro_batches - 1.0 / rows.vpp)
+        plain, share, beside = self.weighted
+        fixed = per_batch(setting, rows, share * self.total_s + beside)
+        rounds = per_batch(setting, rows, plain)
         out = np.full(len(rows), cutoff_s)
         near = np.flatnonzero(self._within(cutoff_s, fixed, rounds, capacity))
         if len(near):
@@ -345,18 +330,14 @@ class Cuts:
         for the least of the piece, and all take what cuts within the most of the piece take.
         """
         rows = self.rows
-        plain = rows.micro_batches - 1.0 / rows.vpp
-        spare = (
-            cutoff_s / per_batch(setting, rows, np.ones(len(rows)))
-            - self.total_s / rows.vpp
-            - self.costs.once_s
-        )
+        plain, share, beside = self.weighted
+        spare = cutoff_s / per_batch(setting, rows, np.ones(len(rows))) - share * self.total_s - beside
         most = np.where(plain > 0, spare / np.where(plain > 0, plain, 1.0), np.inf)
         most = np.minimum(np.maximum(most, slowest), self.total_s * _SLOW)
         best = np.full(len(rows), np.inf)
         for piece in range(pieces):
             low, high = (slowest + (most - slowest) * ((piece + i) / pieces) ** 2 for i in (0, 1))
-            total = self.least_total(high, setting.capacity_bytes) / rows.vpp
+            total = share * self.least_total(high, setting.capacity_bytes) - self.costs.hidden_s
             waits = plain * low + self.costs.once_s
             if some is not None:
                 waits = np.maximum(waits, some.least_s(plain, low))
@@ -377,6 +358,7 @@ class Cuts:
         low = np.zeros(len(self.rows))
         whole = self.units.prefix[-1]
         layers = self.costs.state @ whole + self.held.max(axis=1) * (self.costs.saved @ whole)
+        layers = layers + self.late.max(axis=1) * (self.costs.deferred @ whole)
         high = layers + self.ends_bytes.max(axis=1)
         for _ in range(steps):
             middle = 0.5 * (low + high)
@@ -384,6 +366,19 @@ class Cuts:
             high, low = np.where(good, middle, high), np.where(good, low, middle)
         out: Array = high
         return out
+
+
+def _fullest(costs: StageCosts, lines: Lines, stage: Array) -> tuple[Array, Array]:
+    """(micro-batches in flight, with weight gradients still to run) at a moment when stages are full, [R, S] each.
+
+    Of the moments that may be the fullest any gives a bound; layers that save no less than weight gradients keep are the
+    fullest where most are in flight.
+    """
+    (held, late), *others = peaks(costs.rows, stage)
+    saves_more: Array = np.all(lines.saved >= costs.deferred, axis=1, keepdims=True)
+    for most, then in others:
+        held, late = np.where(saves_more, most, held), np.where(saves_more, then, late)
+    return held, late
 
 
 def _lightest(costs: StageCosts, units: Units, stage: Array) -> Array:

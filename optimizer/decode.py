@@ -3,6 +3,7 @@
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import HOST, words_of
 from meshwright.optimizer.plan import ModelDriftError
@@ -41,7 +42,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         stage_policies=by_stage,
         cp_kind=CP_KINDS[int(row.cp_kind[0])],
         sp=bool(row.sp[0]),
-        schedule="interleaved" if number["vpp"] > 1 else "gpipe" if row.gpipe[0] else "1f1b",
+        schedule=SCHEDULES[int(row.schedule[0])],
         sequences=None if sequences == setting.training.sequences else sequences,
         layers_per_stage=found.lengths,
         offload=_offload(OFFLOADS[int(row.offload[0])], hosts),

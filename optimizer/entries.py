@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.pipeline import in_flight, peaks
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import SAFE
 from meshwright.optimizer.cuts import Cuts
@@ -104,7 +105,8 @@ def _priced(
     if not len(keep):
         return no_entries()
     stage, counts = stage[keep], counts[keep]
-    stages, held = stage[None, :], cuts.held[0, stage]
+    stages = stage[None, :]
+    held = in_flight(table.rows, stages)[0]
     return Entries(
         stage,
         np.full(len(keep), -1) if cuts.units.alike else start[keep],
@@ -120,13 +122,18 @@ def _priced(
 def _room(
     table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int, hosts: Array | None
 ) -> Room:
-    costs, stages, held = table.costs, stage[None, :], cuts.held[0, stage]
+    costs, stages = table.costs, stage[None, :]
     room = capacity - costs.ends_state(stages)[0] - counts @ costs.state[0]
     last = costs.ends(stages)[1][0]
     host = np.full(len(stage), np.inf)
     if hosts is not None:
-        host = np.maximum(hosts[stage] - table.host_state(stages, counts[None])[0], -1.0) / held
-    return Room(room, held, last, host, float(costs.gathers[0]), float(costs.loss[0]))
+        host = np.maximum(hosts[stage] - table.host_state(stages, counts[None])[0], -1.0)
+        host = host / in_flight(table.rows, stages)[0]
+    held, late = (
+        np.stack([x[0] for x in each], axis=1) for each in zip(*peaks(table.rows, stages), strict=True)
+    )
+    kept = late * (counts @ costs.deferred[0])[:, None]
+    return Room(room, held, kept, last, host, float(costs.gathers[0]), float(costs.loss[0]))
 
 
 def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:
@@ -138,7 +145,9 @@ def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capaci
     counts = cuts.units.prefix[stop] - cuts.units.prefix[start]
     least = counts @ lines.least[0]  # [shares, G]
     state, saved = counts @ costs.state[0], counts @ lines.saved[0]
-    ends_s, ends_bytes, held = (x[0, :pp, None] for x in (cuts.ends_s, cuts.ends_bytes, cuts.held))
+    of_stages = (cuts.ends_s, cuts.ends_bytes, cuts.held, cuts.late)
+    ends_s, ends_bytes, held, late = (x[0, :pp, None] for x in of_stages)
+    state = state + late * (counts @ costs.deferred[0])
     room = (capacity + 1.0) - ends_bytes
     if lines.working is not None:
         layers = counts.sum(axis=1)

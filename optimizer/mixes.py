@@ -5,7 +5,7 @@ more while a layer runs backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -23,7 +23,7 @@ from meshwright.optimizer.settled import Placed
 
 Array = NDArray[Any]
 Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
-_SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload")
+_SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload", "splits")
 LESS = 1.0 - 1e-12  # room that rounding of sums may take
 AT_ONCE = 1 << 21  # numbers in one table of pairs
 _MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
@@ -100,21 +100,25 @@ class Room:
     """What stages leave their layers; [E] each.
 
     Attributes:
-        room: bytes beside ends and state. held: micro-batches in flight. last: whether the stage is the last.
+        room: bytes beside ends and state. last: whether the stage is the last.
+        held, kept: micro-batches in flight, and bytes of weight gradients still to run, when stages are fullest, [E, peaks].
         host: bytes that all layers of a stage may keep on the host per micro-batch; inf where that is no matter.
         gathers, loss: bytes of the row, scalars.
     """
 
     room: Array
     held: Array
+    kept: Array
     last: Array
     host: Array
     gathers: float
     loss: float
 
     def __getitem__(self, index: Any) -> "Room":
-        room, held, last, host = (x[index] for x in (self.room, self.held, self.last, self.host))
-        return Room(room, held, last, host, self.gathers, self.loss)
+        room, held, kept, last, host = (
+            x[index] for x in (self.room, self.held, self.kept, self.last, self.host)
+        )
+        return Room(room, held, kept, last, host, self.gathers, self.loss)
 
     def times(self, count: int) -> "Room":
         """A single stage so many times."""
@@ -129,7 +133,9 @@ class Room:
         taken = transient(
             flat, np.repeat(one[0], len(flat)), np.repeat(one[1], len(flat)), self.last[:, None]
         )
-        left: Array = ((self.room[:, None] - taken) / self.held[:, None]).reshape(len(self.room), *extra)
+        room, peaks = self.room[:, None] - taken, zip(self.held.T, self.kept.T, strict=True)
+        each = [(room - kept[:, None]) / held[:, None] for held, kept in peaks]
+        left: Array = (each[0] if len(each) == 1 else np.min(each, axis=0)).reshape(len(self.room), *extra)
         return left
 
 
@@ -239,14 +245,14 @@ def _of_several(offers: Sequence[Offer], layers: Array, room: Room) -> tuple[flo
     """
     main = int(np.argmax(layers))
     rest = [k for k in range(len(offers)) if k != main]
-    held, lightest = float(room.held[0]), max(float(o.working.min()) for o in offers)
+    lightest = max(float(o.working.min()) for o in offers)
     left = float(room.for_saved(np.array([[lightest]]))[0, 0])
     slopes = np.unique(np.concatenate([_slopes(o) for o in offers]))
     values = [
         sum(n * (o.seconds + mu * o.device).min() for n, o in zip(layers, offers, strict=True)) - mu * left
         for mu in slopes.tolist()
     ]
-    if held <= 0 or sum(n * o.device.min() for n, o in zip(layers, offers, strict=True)) > left:
+    if sum(n * o.device.min() for n, o in zip(layers, offers, strict=True)) > left:
         return None
     best = int(np.argmax(values))
     bound, mu = float(values[best]), float(slopes[best])

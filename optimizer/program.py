@@ -3,7 +3,8 @@
 Sets      S stages, U units of layers in order; entry e = (stage s, start a, length n) is one stage's share
 Data      t_e, g_e ticks per micro-batch and per step; h_e bytes of host memory; m micro-batches, v chunks
 Variables y_e in {0,1}; T, G integers
-Minimise  (m v - 1) T + sum_e t_e y_e + v G                    v times the step in ticks
+Minimise  (m v - 1) T + sum_e t_e y_e + v G                    v times the step in ticks, or
+          p m T + (p - 1) sum_e t_e y_e + p G                  p times what hides nothing, where weight gradients split
 Subject   sum_{e of s} y_e = 1                     each stage one share            `_one_share_each`
           shares follow each other from 0 to U     sums of lengths, or flow        `_cover_units`
           T >= sum_{e of s} t_e y_e, G >= sum_{e of s} g_e y_e                     `_slowest`
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from meshwright.costmodel.pipeline import weights
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import Entries
 from meshwright.optimizer.hosts import HostShare
@@ -63,9 +65,13 @@ def solve_cut(
     `hosts` lists the ways in which stages share a host of `host_bytes`; none where nothing is offloaded.
     """
     rows = cuts.rows
-    pp, m, v = int(rows.pp[0]), int(rows.micro_batches[0]), int(rows.vpp[0])
+    pp, m = int(rows.pp[0]), int(rows.micro_batches[0])
+    # A step counts the slowest stage and the sum of stages so often; times `scale` both are whole numbers.
+    scale = pp if rows.splits[0] else int(rows.vpp[0])
+    rounds, share = (round(scale * float(x[0])) for x in weights(rows))
+    hidden = float(cuts.costs.hidden_s[0])
     tick = cutoff_s / TICKS
-    slack = (m * v + pp + v) * tick / (2 * v)
+    slack = (m * scale + pp * share + scale) * tick / (2 * scale)
     nothing = CutResult("INFEASIBLE", (), np.inf, np.inf, slack)
     if len(set(entries.stage.tolist())) < pp:
         return nothing
@@ -87,8 +93,8 @@ def solve_cut(
             program.add(variable >= _weighted(take, values, members))
     _host_pools(program, take, entries, of_stage, hosts, host_bytes)
     everything = np.arange(len(take))
-    goal = (m * v - 1) * slowest + _weighted(take, seconds, everything) + v * latest
-    limit = int(np.ceil(v * (cutoff_s + slack) / tick))
+    goal = rounds * slowest + share * _weighted(take, seconds, everything) + scale * latest
+    limit = int(np.ceil(scale * (cutoff_s + hidden + slack) / tick))
     program.add(goal <= limit)
     program.minimize(goal)
     solver = cp_model.CpSolver()
@@ -102,11 +108,12 @@ def solve_cut(
     if status == "MODEL_INVALID":
         raise RuntimeError(f"the stage program is invalid: {program.validate()}")
     if status not in ("OPTIMAL", "FEASIBLE"):
-        return CutResult(status, (), np.inf, solver.best_objective_bound * tick / v, slack)
+        return CutResult(status, (), np.inf, solver.best_objective_bound * tick / scale - hidden, slack)
     chosen = tuple(int(next(e for e in members if solver.value(take[e]))) for members in of_stage)
     lengths = tuple(int(entries.length[e]) for e in chosen)
-    value = round(solver.objective_value) * tick / v
-    return CutResult(status, lengths, value, solver.best_objective_bound * tick / v, slack, chosen)
+    value = round(solver.objective_value) * tick / scale - hidden
+    bound = solver.best_objective_bound * tick / scale - hidden
+    return CutResult(status, lengths, value, bound, slack, chosen)
 
 
 def _labels(entries: Entries) -> list[tuple[int, int, int]]:

@@ -90,7 +90,7 @@ def price(given: Setting, layout: Layout) -> Priced:
             levels_used(given, layout),
             "the given layout uses no more" if idle else "every device is used",
         ),
-        warnings=warnings_of(given, priced.stage_bytes),
+        warnings=(*warnings_of(given, priced.stage_bytes), *barrier_note(layout)),
         provenance=provenance_of(given),
         run=run_of(given, priced),
     )
@@ -111,6 +111,18 @@ def levels_used(given: Setting, layout: Layout) -> tuple[tuple[str, int, int], .
     return tuple(
         (level.name, prod(factor for _, factor in members), level.size)
         for level, members in zip(given.cluster.levels, layout.placement, strict=True)
+    )
+
+
+def barrier_note(layout: Layout) -> tuple[str, ...]:
+    """What zb_h2 asks of the optimizer, see `costmodel.schedules`."""
+    if layout.schedule != "zb_h2":
+        return ()
+    return (
+        (
+            "schedule zb_h2 is priced with each stage updating its weights without waiting for the others; clipping by the "
+            "norm of all gradients makes it wait longer, up to as long as zb_h1"
+        ),
     )
 
 

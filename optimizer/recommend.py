@@ -14,6 +14,7 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
 from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
+    barrier_note,
     content_hash,
     error_band,
     inputs_of,
@@ -195,7 +196,12 @@ def plan_of(search: Search, constraints: str | None) -> Plan:
         certificate=certificate,
         runner_ups=tuple(others),
         idle=idle_of(search, layout, best),
-        warnings=(*warnings_of(given, priced.stage_bytes), *not_considered(space), *batches_left_out(search)),
+        warnings=(
+            *warnings_of(given, priced.stage_bytes),
+            *barrier_note(layout),
+            *not_considered(space),
+            *batches_left_out(search),
+        ),
         provenance=provenance_of(given),
         run=run_of(given, priced),
     )

@@ -164,13 +164,13 @@ class Settler:
 
     def _within(self, stages: _Stages, trial_s: float, floor_s: float) -> tuple[CutResult, Entries]:
         """Solve with the entries that plans within some seconds can use."""
-        row, total = stages.table.rows, float(stages.cuts.total_s[0])
-        rounds = float(row.micro_batches[0]) - 1.0 / float(row.vpp[0])
+        cuts = stages.cuts
+        rounds, share, beside = (float(x[0]) for x in cuts.weighted)
+        total, hidden = float(cuts.total_s[0]), float(cuts.costs.hidden_s[0])
         # A share slower than this is on no plan within the cutoff; the margin is for what rounding hides.
-        spare = max((trial_s - total / float(row.vpp[0])) / rounds, floor_s) if rounds else trial_s
+        spare = max((trial_s + hidden - share * total) / rounds, floor_s) if rounds else trial_s
         slowest = spare * (1 + 1e-6)
-        once_s = float(stages.table.once_mean_s()[0])
-        together = float(row.vpp[0]) * (trial_s * (1 + 1e-6) - rounds * floor_s - once_s)
+        together = (trial_s * (1 + 1e-6) - rounds * floor_s - beside) / share
         entries = self._entries(stages, stages.offers, slowest, together)
         apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
         if not apart.chosen or _hold(stages.hosts, entries.host[list(apart.chosen)], self._host_bytes):
@@ -216,7 +216,8 @@ class Settler:
     ) -> CutResult:
         """Solve, or recall: many placements of a row cost its stages the same."""
         row = cuts.rows
-        numbers = (int(row.pp[0]), int(row.micro_batches[0]), int(row.vpp[0]), cutoff_s, floor_s)
+        counts = (int(getattr(row, n)[0]) for n in ("pp", "micro_batches", "vpp", "schedule"))
+        numbers = (*counts, float(cuts.costs.hidden_s[0]), cutoff_s, floor_s)
         key = (*numbers, hosts, *(a.tobytes() for a in entries.arrays()))
         if key not in self._known:
             effort = (self.options.work_limit, self.options.seed)

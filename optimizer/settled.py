@@ -55,7 +55,7 @@ class Placed(Settled):
         return placement_of(self.factors[0], self.strides[0])
 
 
-_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 
 
 def visible_columns(rows: Rows) -> Array:

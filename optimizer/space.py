@@ -7,8 +7,9 @@
     plan    + placement, then policies that were open; the solver adds the layers of each stage
 
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
-sp goes with tp unless asked otherwise (no layer is slower or larger with it); GPipe only if asked for (1F1B takes the
-same time and holds fewer micro-batches); interleaved chunks of a stage are equal; expert ranks are the
+sp goes with tp unless asked otherwise (no layer is slower or larger with it); schedules other than 1F1B and interleaved
+only if asked for (GPipe takes the time of 1F1B and holds more micro-batches; not every program splits the backward
+pass as the others need); chunks of a stage are equal; expert ranks are the
 innermost of a stage; policies are the same on all stages, and those by tensor are ones that no other beats.
 """
 
@@ -24,6 +25,8 @@ from meshwright.costmodel.layout import CP_KINDS, OFFLOADS
 from meshwright.costmodel.legal import RULES, Rule, offload_refusal
 from meshwright.costmodel.policies import open_code
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
+from meshwright.costmodel.schedules import INTERLEAVED, ONE_F_ONE_B
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import CODES, OTHER
 from meshwright.optimizer.constraints import Constraint
@@ -158,18 +161,22 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
     zero = np.zeros(len(row), np.int64)
     return Rows(
         dp_replicate=dp[row], dp_shard=one, zero=zero, cp=cp[row], cp_kind=zero, tp=tp[row], sp=one,
-        pp=pp[row], vpp=v, gpipe=zero, ep=one, etp=one, micro_batch=mb, sequences=one * sequences,
+        pp=pp[row], vpp=v, schedule=np.where(v > 1, INTERLEAVED, ONE_F_ONE_B), ep=one, etp=one, micro_batch=mb, sequences=one * sequences,
         policies=np.zeros((len(row), 1), np.int64), offload=zero,
     )  # fmt: skip
 
 
 def _variants(space: Space, rows: Rows) -> Rows:
-    """GPipe and sp=false where the user speaks of them; the right number of policy columns."""
+    """Further schedules and sp=false where the user speaks of them; the right number of policy columns."""
     kinds = len(space.setting.model.kinds)
     rows = rows.with_columns(policies=np.full((len(rows), kinds), open_code(False)))
     if space.asks("schedule"):
-        plain = rows[(rows.vpp == 1) & (rows.pp > 1)]
-        rows = concatenate([rows, plain.with_columns(gpipe=np.ones(len(plain), np.int64))])
+        plain, parts = rows[(rows.vpp == 1) & (rows.pp > 1)], [rows]
+        for code, schedule in enumerate(ALL_SCHEDULES):
+            if code not in (ONE_F_ONE_B, INTERLEAVED):
+                columns = {"schedule": code, "vpp": schedule.chunks}
+                parts.append(plain.with_columns(**{n: np.full(len(plain), v) for n, v in columns.items()}))
+        rows = concatenate(parts)
     if space.asks("sp"):
         cut = rows[rows.tp > 1]
         rows = concatenate([rows, cut.with_columns(sp=np.zeros(len(cut), np.int64))])

@@ -17,6 +17,7 @@ from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.limits.thresholds import Array, Work
 from meshwright.costmodel.placement import joint_splits, least_strides, orders, placement_of
 from meshwright.costmodel.rows import Ints, Rows
+from meshwright.costmodel.schedules import ONE_F_ONE_B
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import WorkloadError
@@ -232,6 +233,6 @@ def _rows(setting: Setting, data: Ints, context: Ints, tensor: Ints) -> Rows:
     one, none = np.ones(len(data), np.int64), np.zeros(len(data), np.int64)
     return Rows(
         dp_replicate=one, dp_shard=data, zero=3 * one, cp=context, cp_kind=none, tp=tensor, sp=one, pp=one, vpp=one,
-        gpipe=none, ep=one, etp=one, micro_batch=one, sequences=one * setting.training.sequences,
+        schedule=ONE_F_ONE_B * one, ep=one, etp=one, micro_batch=one, sequences=one * setting.training.sequences,
         policies=np.zeros((len(data), len(setting.model.kinds)), np.int64), offload=none,
     )  # fmt: skip

@@ -103,5 +103,7 @@ def _seconds(setting: Setting, layout: Layout, stage: int) -> dict[tuple[str, st
         for name, seconds in again.items():
             found[kind.name, name] = found.get((kind.name, name), 0.0) + seconds
     found["ends", "embedding"] = rounds * float(table.first.parts["compute"][0]) * (stage == 0)
-    found["ends", "head"] = rounds * float(table.last.parts["compute"][0]) * (stage == layout.pp - 1)
+    found["ends", "head"] = (
+        rounds * float(table.last.parts["compute"][0]) * (stage == int(table.rows.last_stage[0]))
+    )
     return found

@@ -2,7 +2,7 @@
 
 Knows nothing of the optimizer. Loops over degrees are plain and nested, placements are listed here again, hosts
 are found by walking the devices one by one. Only the price of a complete plan comes from the cost model.
-Limits are those of the stated space: micro-batches equal, sp wherever tp (unless asked), GPipe only if asked,
+Limits are those of the stated space: micro-batches equal, sp wherever tp (unless asked), other schedules only if asked,
 a cp kind only where cp > 1 (with cp = 1 all kinds are one), and of policies without a name those that no other beats.
 Here policies are alike on all stages; `mixed_oracle` gives every stage its own where the framework can.
 """
@@ -22,6 +22,7 @@ from meshwright.costmodel.estimate import stage_counts, step_seconds
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout, Placement
 from meshwright.costmodel.placement import groups_of
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.hardware.network import Level, TorusAxis
@@ -37,7 +38,7 @@ class Wishes:
     """The user's constraints as plain Python: on a candidate, on each kind's policy, on the offload class.
 
     Attributes:
-        asks_schedule, asks_sp: whether GPipe and sp=false are in the space at all.
+        asks_schedule, asks_sp: whether further schedules and sp=false are in the space at all.
     """
 
     candidate: Callable[[Candidate], bool] = lambda x: True
@@ -56,7 +57,7 @@ def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
             if pp > layers or sequences % (dp_shard * dp_replicate):
                 continue
             for micro_batch in range(1, sequences // (dp_shard * dp_replicate) + 1):
-                for vpp, gpipe, sp in _variants(layers, pp, tp, wishes):
+                for vpp, schedule, sp in _variants(layers, pp, tp, wishes):
                     simplest = Candidate(
                         dp_replicate,
                         dp_shard,
@@ -67,7 +68,7 @@ def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
                         sp,
                         pp,
                         vpp,
-                        gpipe,
+                        schedule,
                         1,
                         1,
                         micro_batch,
@@ -100,16 +101,17 @@ def _products(devices: int) -> tuple[Degrees, ...]:
     return tuple(out)
 
 
-def _variants(layers: int, pp: int, tp: int, wishes: Wishes) -> Iterator[tuple[int, bool, bool]]:
-    """(vpp, gpipe, sp)."""
-    schedules = [(1, False)]
+def _variants(layers: int, pp: int, tp: int, wishes: Wishes) -> Iterator[tuple[int, str, bool]]:
+    """(vpp, schedule, sp)."""
+    schedules = [(1, "1f1b")]
     if pp > 1:
-        schedules += [(v, False) for v in range(2, layers + 1)]
-        schedules += [(1, True)] if wishes.asks_schedule else []
-    for vpp, gpipe in schedules:
-        yield vpp, gpipe, True
+        schedules += [(v, "interleaved") for v in range(2, layers + 1)]
+        schedules += [(1, s) for s in ("gpipe", "zb_h1", "zb_h2")] if wishes.asks_schedule else []
+        schedules += [(2, "dualpipev")] if wishes.asks_schedule else []
+    for vpp, schedule in schedules:
+        yield vpp, schedule, True
         if wishes.asks_sp and tp > 1:
-            yield vpp, gpipe, False
+            yield vpp, schedule, False
 
 
 def priced_offloads(setting: Setting) -> tuple[str, ...]:
@@ -124,7 +126,9 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
     """Candidates with every policy of each kind and every offload class; named policies only if not `by_tensor`."""
     found = list(candidates(setting, wishes))
     names = Candidate._fields
-    coded = [(*x[:4], CP_KINDS.index(x.cp_kind), *x[5:]) for x in found]
+    coded = [
+        (*x[:4], CP_KINDS.index(x.cp_kind), *x[5:9], SCHEDULES.index(x.schedule), *x[10:]) for x in found
+    ]
     base = np.array(coded, np.int64).reshape(len(found), len(names))
     kinds = len(setting.model.kinds)
     none = np.zeros((len(found), kinds), np.int64)

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
     sp: bool
     pp: int
     vpp: int
-    gpipe: bool
+    schedule: str
     ep: int
     etp: int
     micro_batch: int
@@ -108,6 +108,12 @@ def _equal_chunks(setting: Setting, x: Candidate) -> bool:
     return left == 0 and groups >= x.pp
 
 
+def _filled(setting: Setting, x: Candidate) -> bool:
+    """As many as are in flight on the first stage, and for both chunks of one that turns."""
+    needed = {"zb_h1": x.pp, "zb_h2": 2 * x.pp - 1, "dualpipev": 2 * x.pp}
+    return x.micro_batches >= needed.get(x.schedule, 0)
+
+
 PREDICATES: dict[str, Callable[[Setting, Candidate], bool]] = {
     "uses at most the devices there are": lambda s, x: x.devices <= s.cluster.devices,
     "tp divides the heads": _heads,
@@ -119,8 +125,9 @@ PREDICATES: dict[str, Callable[[Setting, Candidate], bool]] = {
     "every chunk has a layer": lambda s, x: x.pp * x.vpp <= s.model.layers,
     "interleaved chunks are equal within a stage": _equal_chunks,
     "interleaving runs whole rounds of pp micro-batches": lambda s, x: (
-        x.vpp == 1 or x.micro_batches % x.pp == 0
+        x.schedule != "interleaved" or x.micro_batches % x.pp == 0
     ),
+    "a schedule that splits backward has micro-batches to fill it": _filled,
 }
 
 
@@ -131,7 +138,11 @@ def well_formed(x: Candidate) -> bool:
         return False
     if x.zero > 0 and ranks == 1:
         return False
-    if x.vpp > 1 and (x.pp == 1 or x.gpipe):
+    if (x.vpp > 1) != (x.schedule in ("interleaved", "dualpipev")) or (
+        x.schedule == "dualpipev" and x.vpp > 2
+    ):
+        return False
+    if x.pp == 1 and x.schedule not in ("1f1b", "gpipe"):
         return False
     return x.cp_kind in CP_KINDS and x.etp in (1, x.tp)
 

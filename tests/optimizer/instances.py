@@ -32,7 +32,7 @@ MODES = (
     ("default", "calibrated"), ("default", "none"), ("default", "full"), ("ideal", "full"), ("ideal", "none"),
 )  # fmt: skip
 TOPICS = ("memory", "memory", "pipeline", "memory", "pipeline", "pipeline", "chunks", "host")
-VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ PIPELINE_WISHES = (
     Wish("pp == 2", lambda x: x.pp == 2),
     Wish("pp in {2,3,4}", lambda x: x.pp in (2, 3, 4)),
     Wish("pp>1, vpp == 1", lambda x: x.pp > 1 and x.vpp == 1),
-    Wish("pp>1, schedule in {gpipe,1f1b}", lambda x: x.pp > 1 and x.vpp == 1),
+    Wish("pp>1, schedule in {gpipe,1f1b}", lambda x: x.pp > 1 and x.schedule in ("gpipe", "1f1b")),
     Wish("pp>=2, tp == 1, cp == 1", lambda x: x.pp >= 2 and x.tp == x.cp == 1),
     Wish("pp>1, sp in {true,false}, tp<=2", lambda x: x.pp > 1 and x.tp <= 2),
 )
 CHUNK_WISHES = (
-    Wish("schedule == interleaved", lambda x: x.vpp > 1),
+    Wish("schedule == interleaved", lambda x: x.schedule == "interleaved"),
     Wish("vpp >= 2, tp<=2", lambda x: x.vpp > 1 and x.tp <= 2),
 )
 # Little to choose but policies.
@@ -96,6 +96,15 @@ MEMORY_WISHES = (
     Wish("pp == 3, vpp == 1, tp == 1", lambda x: x.pp == 3 and x.vpp == x.tp == 1),
 )
 ONE_BY_ONE = Wish("micro_batch == 1", lambda x: x.micro_batch == 1)
+SCHEDULE_WISHES = (
+    Wish("schedule in {1f1b,zb_h1}, pp>1", lambda x: x.schedule in ("1f1b", "zb_h1") and x.pp > 1),
+    Wish("schedule == zb_h1", lambda x: x.schedule == "zb_h1"),
+    Wish("schedule in {zb_h1,zb_h2}", lambda x: x.schedule in ("zb_h1", "zb_h2")),
+    Wish("schedule == dualpipev", lambda x: x.schedule == "dualpipev"),
+    Wish("schedule != gpipe, pp>1", lambda x: x.schedule != "gpipe" and x.pp > 1),
+)
+# From this seed on questions are about schedules that split the backward pass.
+SCHEDULED = 10_000
 HOST_WISHES = (
     Wish("offload != none", offload=lambda o: o != "none"),
     Wish("offload == activations", offload=lambda o: o == "activations"),
@@ -254,8 +263,8 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
 
 def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     """Everything but the device memory."""
-    large = seed % 10 == 9
-    topic = TOPICS[seed % 8]
+    large = seed % 10 == 9 and seed < SCHEDULED
+    topic = "schedules" if seed >= SCHEDULED else TOPICS[seed % 8]
     mixture, two_kinds = random.random() < 0.4, random.random() < 0.4
     layers = random.choice((2, 3, 4) if large else (2, 3, 3, 4, 5, 5, 6, 7, 7))
     sequences = random.choice((2, 3, 4) if large else (1, 2, 3, 4, 6, 8, 12))
@@ -263,10 +272,12 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         layers, sequences = random.choice((4, 6)), random.choice((2, 4, 6, 8))
     if topic == "memory":
         large, layers, sequences = False, random.choice((4, 5, 6, 8)), random.choice((4, 6, 8))
+    if topic == "schedules":
+        layers, sequences = random.choice((3, 4, 4, 5)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
     hosts = topic == "host" or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
-    cluster = _cluster(random, names, hosts)
+    cluster = _cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
     seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
     training = Training(
         sequences * seq_len,
@@ -291,6 +302,8 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         "none": [], "pipeline": [random.choice(PIPELINE_WISHES)],
         "chunks": [random.choice(CHUNK_WISHES)], "host": [random.choice(HOST_WISHES)],
         "memory": [random.choice(MEMORY_WISHES[3 * (seed % 2) :]), ONE_BY_ONE, *([HOST_WISHES[0]] if hosts and seed % 3 == 1 else [])],
+        # Not drawn for others, which would draw all else anew.
+        "schedules": [random.choice(SCHEDULE_WISHES)] if topic == "schedules" else [],
     }[topic]  # fmt: skip
     further = 2 if large else int(topic != "memory" and (two_kinds or random.random() < 0.35))
     wanted += random.sample(ANY_WISHES, further)
@@ -315,9 +328,11 @@ def _by_name(random: Random) -> tuple[list[str], list[str]]:
     return chooses, random.sample(TENSORS[:-1], random.choice((0, 1, 2))) if chooses else []
 
 
-def _cluster(random: Random, names: tuple[str, ...], host: bool) -> Cluster:
+def _cluster(random: Random, names: tuple[str, ...], host: bool, most: int) -> Cluster:
     """A real cluster with its network sped up or slowed down, rings closed, and its host as small as it may be."""
     cluster = parse_cluster(random.choice(names))
+    while cluster.devices > most:
+        cluster = parse_cluster(random.choice(names))
     levels = []
     for level in cluster.levels:
         gain = random.choice((0.02, 0.1, 0.5, 1.0, 1.0, 4.0))

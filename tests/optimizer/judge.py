@@ -8,6 +8,7 @@ from instances import Instance
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import HOST, OTHER, named, simplest, words_of
 from meshwright.optimizer.constraints import parse_constraints
@@ -99,7 +100,7 @@ def candidate_of(found: Found) -> Candidate:
     values |= {
         "cp_kind": CP_KINDS[values["cp_kind"]],
         "sp": bool(values["sp"]),
-        "gpipe": bool(values["gpipe"]),
+        "schedule": SCHEDULES[values["schedule"]],
     }
     return Candidate(**values)
 
@@ -114,10 +115,8 @@ def layout_of(setting: Setting, found: Found) -> Layout:
     offload = OFFLOADS[int(row.offload[0])]
     if not any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix):
         offload = {"activations": "none", "optimizer+activations": "optimizer"}.get(offload, offload)
-    degrees = {name: value for name, value in x._asdict().items() if name != "gpipe"}
     return Layout(
-        **degrees,
-        schedule="interleaved" if x.vpp > 1 else "gpipe" if x.gpipe else "1f1b",
+        **x._asdict(),
         layers_per_stage=found.lengths,
         policies=tuple(next(iter(some), "none") for some in uniform) if alike else ("none",),
         stage_policies=() if alike else stages,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.estimate import stage_counts
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.pipeline import in_flight, step_s
+from meshwright.costmodel.pipeline import in_flight, peaks, step_s
 
 Floats = NDArray[np.float64]
-VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp")
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 MOST = 8  # plans of different visible kinds
 Pick = tuple[int, int, int]  # policies i and j, layers of j
 
@@ -114,6 +114,8 @@ class _Placed:
         pp, vpp = int(row.pp[0]), int(row.vpp[0])
         stages = np.arange(pp)[None, :]
         held = in_flight(row, stages)[0]
+        full = [[(float(f[0, s]), float(w[0, s])) for f, w in peaks(row, stages)] for s in range(pp)]
+        head, hidden = int(row.last_stage[0]), float(table.hidden_s[at])
         own_costs = table.costs[at : at + 1]
         ends_s, ends = own_costs.ends_s(stages)[0], own_costs.ends_state(stages)[0]
         for cut in self.batch.cuts:
@@ -121,7 +123,7 @@ class _Placed:
             every = np.broadcast_to(counts, (len(table.rows), *counts.shape))
             once = float(self._row(table.once_s, stages, every).max())
             fastest = ends_s + counts @ np.array([e[:, 0].min() for e in self.each])
-            floor = scale * float(step_s(row, fastest.max(), fastest.sum(), once)[0])
+            floor = scale * float(step_s(row, fastest.max(), fastest.sum(), once, hidden)[0])
             limit = min(answer.cutoff_s, answer.kinds.get(key, np.inf))
             if answer.every:
                 limit = answer.rows.get(own, np.inf)
@@ -130,7 +132,7 @@ class _Placed:
             if not wanted:
                 continue
             ways = [
-                self._ways(s, counts[s], float(held[s]), float(ends[s]), s == pp - 1, capacity)
+                self._ways(s, counts[s], float(held[s]), full[s], float(ends[s]), s == head, capacity)
                 for s in range(pp)
             ]
             if not all(len(points) for points, _ in ways):
@@ -171,7 +173,14 @@ class _Placed:
         return found
 
     def _ways(
-        self, stage: int, counts: Floats, held: float, ends: float, last: bool, capacity: float
+        self,
+        stage: int,
+        counts: Floats,
+        held: float,
+        full: list[tuple[float, float]],
+        ends: float,
+        last: bool,
+        capacity: float,
     ) -> tuple[Floats, list[tuple[Pick, ...]]]:
         """(seconds, host bytes in flight [W, 2], picks by kind) of all mixes of one stage that fit the device."""
         if (stage, counts.tobytes()) in self.ways:
@@ -190,7 +199,9 @@ class _Placed:
         working = found[:, 3] + float(table.costs.gathers[at])
         transient = np.maximum(working, float(table.costs.loss[at])) if last else working
         state = ends + float(counts @ table.costs.state[at])
-        fits = state + held * found[:, 1] + transient <= capacity
+        kept = float(counts @ table.costs.deferred[at])
+        activations = np.max([flying * found[:, 1] + late * kept for flying, late in full], axis=0)
+        fits = state + activations + transient <= capacity
         out = np.stack([found[fits, 0], held * found[fits, 2]], axis=1)
         self.ways[stage, counts.tobytes()] = out, [p for p, good in zip(picks, fits, strict=True) if good]
         return self.ways[stage, counts.tobytes()]
@@ -216,7 +227,7 @@ class _Placed:
             per_host = setting.cluster.devices_per_host or 1
             shares = np.array(hosts_of(placement, setting.cluster.levels, per_host, pp), float)
 
-        host = shares @ host_state
+        host, hidden = shares @ host_state, float(self.table.hidden_s[self.at])  # type: ignore[union-attr]
         spared = [_no_worse(w[0]) for w in ways]
         each = [w[0][kept] + [ends_s[s], 0.0] for s, (w, kept) in enumerate(zip(ways, spared, strict=True))]
         rest = np.array([e.min(axis=0) for e in each])  # what later stages take at least
@@ -229,9 +240,8 @@ class _Placed:
             places = np.tile(np.arange(len(each[s])), len(picks))
             picks = np.column_stack([np.repeat(picks, len(each[s]), axis=0), places])
             later = rest[s + 1 :]
-            floor = step_s(
-                row, np.maximum(slowest, later[:, 0].max(initial=0)), total + later[:, 0].sum(), once
-            )
+            top, all_s = np.maximum(slowest, later[:, 0].max(initial=0)), total + later[:, 0].sum()
+            floor = step_s(row, top, all_s, once, hidden)
             # A billionth for sums in another order; of plans equally fast the first.
             good = floor < limit_s * (1 + 1e-9)
             if room is not None:
@@ -239,7 +249,7 @@ class _Placed:
             slowest, total, kept, picks = slowest[good], total[good], kept[good], picks[good]
             if not len(picks):
                 return None
-        seconds = step_s(row, slowest, total, once)
+        seconds = step_s(row, slowest, total, once, hidden)
         at = int(np.argmin(seconds))
         chosen = [spared[s][i] for s, i in enumerate(picks[at].tolist())]
         return float(seconds[at]), chosen, float(kept[at].max())

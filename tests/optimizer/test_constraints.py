@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 from exhaustive_oracle import Wishes, candidates
 from independent_rules import Candidate
-from instances import ANY_WISHES, CHUNK_WISHES, HOST_WISHES, NAME_WISHES, PIPELINE_WISHES, Wish, instance
+from instances import (
+    ANY_WISHES,
+    CHUNK_WISHES,
+    HOST_WISHES,
+    NAME_WISHES,
+    PIPELINE_WISHES,
+    SCHEDULE_WISHES,
+    Wish,
+    instance,
+)
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import CODES, away
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import LayoutError, UnknownNameError
@@ -183,7 +193,9 @@ def test_every_name_can_be_said() -> None:
 
 @pytest.mark.parametrize("seed", range(0, 32, 4))
 @pytest.mark.parametrize(
-    "wish", (*ANY_WISHES, *NAME_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES), ids=lambda w: w.text
+    "wish",
+    (*ANY_WISHES, *NAME_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES, *SCHEDULE_WISHES),
+    ids=lambda w: w.text,
 )
 def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     """The wishes of the random instances mean the same to the planner and to the oracle."""
@@ -192,7 +204,10 @@ def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:
     found: list[Candidate] = list(candidates(setting, asks))[:500]
     if not found:
         return
-    coded = [x._replace(cp_kind=CP_KINDS.index(x.cp_kind)) for x in found]  # type: ignore[arg-type]
+    coded = [
+        x._replace(cp_kind=CP_KINDS.index(x.cp_kind), schedule=SCHEDULES.index(x.schedule))  # type: ignore[arg-type]
+        for x in found
+    ]
     columns = {n: np.array([getattr(x, n) for x in coded], np.int64) for n in Candidate._fields}
     for policy, offload in (("none", "none"), ("full", "activations"), ("mlp", "none")):
         rows = Rows(

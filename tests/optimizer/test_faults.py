@@ -18,13 +18,21 @@ from meshwright.costmodel.model import Attention, Ffn
 from meshwright.costmodel.setting import Setting, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
-from meshwright.optimizer import bounds, cuts, program, settle, solve, space
+from meshwright.optimizer import bounds, cuts, entries, program, settle, solve, space
 from meshwright.optimizer.solve import Search, SolveOptions
 
 # Small instances of the random mix in which several plans lie within two percent of the best.
 CLOSE = (18, 95, 125, 154, 155, 183, 219, 246)
 # Small ones in which memory decides, by the stage that decides it.
 TIGHT = ((4, 12, 14, 28, 42, 53, 60, 66, 101), (125, 517, 777, 811, 828))
+# Where dualpipev is asked for and memory decides.
+TURNING = (10_051, 10_275, 11_053)
+# Moments at which stages of dualpipev may be fullest: some weight gradients late, and most micro-batches in flight.
+MOMENTS: dict[str, Callable[[Any], Any]] = {
+    "the one with most in flight is left out": lambda found: found[:1],
+    "the one with weight gradients late is left out": lambda found: found[-1:],
+    "late weight gradients need nothing": lambda found: tuple((held, 0 * late) for held, late in found),
+}
 
 # What each rule forbids, made the only thing that is asked for. Without the rule the search finds a plan.
 FORBIDDEN: dict[str, tuple[str, Callable[[Candidate], bool]]] = {
@@ -36,6 +44,10 @@ FORBIDDEN: dict[str, tuple[str, Callable[[Candidate], bool]]] = {
         lambda x: x.cp_kind == "all_to_all",
     ),
     "interleaved chunks are equal within a stage": ("vpp == 2", lambda x: x.vpp == 2),
+    "a schedule that splits backward has micro-batches to fill it": (
+        "schedule == zb_h2",  # needs three at pp=2, of the two sequences there are
+        lambda x: x.schedule == "zb_h2",
+    ),
 }
 # Rules that the lists of the space, or the placement of experts, keep anyway: dropping them changes nothing.
 BUILT_IN = {
@@ -62,14 +74,14 @@ def forbidden(name: str) -> Instance:
     model = assemble(1024, 16_000, kinds[: max(pattern) + 1], pattern, tied=False)
     asked = setting(model, parse_cluster("h100:2x1"), Training(2 * seq_len, seq_len))
     text, predicate = FORBIDDEN[name]
-    wishes = Wishes(candidate=predicate)
+    wishes = Wishes(candidate=predicate, asks_schedule="schedule" in text)
     return answered(-1, price_everything(asked, wishes), text, wishes)
 
 
 @contextmanager
 def replaced(name: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """`name` in every module of the optimizer and of stages that has imported it; put back afterwards."""
-    modules = [m for m in (bounds, cuts, program, settle, solve, space, stages) if hasattr(m, name)]
+    modules = [m for m in (bounds, cuts, entries, program, settle, solve, space, stages) if hasattr(m, name)]
     before = [getattr(m, name) for m in modules]
     for module in modules:
         setattr(module, name, make(getattr(module, name)))
@@ -128,17 +140,28 @@ def test_a_bound_two_percent_too_high_is_caught(runner_ups: int) -> None:
 
 @pytest.mark.parametrize("stage", [0, 1])
 def test_one_micro_batch_too_few_in_flight_on_a_stage_is_caught(stage: int) -> None:
-    def fewer(in_flight: Callable[..., Any]) -> Callable[..., Any]:
+    def fewer(peaks: Callable[..., Any]) -> Callable[..., Any]:
         def faulty(rows: Any, number: Any) -> Any:
-            held = in_flight(rows, number)
-            return np.where((number == stage) & (held > 1), held - 1, held)
+            return tuple(
+                (np.where((number == stage) & (held > 1), held - 1, held), late)
+                for held, late in peaks(rows, number)
+            )
 
         return faulty
 
     warm = [instance(seed) for seed in TIGHT[stage]]
-    with replaced("in_flight", fewer):
+    with replaced("peaks", fewer):
         searches = runs(TIGHT[stage])
-    assert stages.in_flight is pipeline.in_flight
+    assert stages.peaks is pipeline.peaks
+    assert caught(searches), [str(asked) for asked in warm]
+
+
+@pytest.mark.parametrize("fault", sorted(MOMENTS))
+def test_a_forgotten_moment_of_weight_gradients_is_caught(fault: str) -> None:
+    warm = [instance(seed) for seed in TURNING]
+    assert caught(runs(TURNING)) == {}
+    with replaced("peaks", lambda peaks: lambda rows, stage: MOMENTS[fault](peaks(rows, stage))):
+        searches = runs(TURNING)
     assert caught(searches), [str(asked) for asked in warm]
 
 

@@ -44,11 +44,17 @@ def draw(random: np.random.Generator, sizes: tuple[int, ...], host: bool, stages
     held, last = random.choice([0.75, 1.0, 2.0, 5.0], stages), random.random(stages) < 0.3
     held = np.maximum(held, 1.0)  # every layer is in flight at least once
     gathers, loss = random.random() * 2, random.random() * 6
-    most = held * (counts @ [o.device.max() for o in offers])
+    some = random.spawn(1)[0]  # apart, so that the other draws are what they were without it
+    # Stages that defer weight gradients are fullest with up to half of them late, or with most in flight.
+    fewer = np.where(some.random(stages) < 0.5, np.maximum(held - some.random(stages) * held / 2, 1.0), held)
+    kept = (held - fewer) * some.random(stages) * (counts @ np.array(sizes, float))
+    device = counts @ [o.device.max() for o in offers]
+    most = np.maximum(held * device, fewer * device + kept)
     room = most * random.uniform(0.0, 1.1, stages) + gathers + 2.0 * max(sizes) * random.uniform(0.4, 1.1)
     away = counts @ [o.host.max() for o in offers]
     hosts = np.where(host & (random.random(stages) < 0.6), away * random.random(stages), np.inf)
-    return Drawn(offers, counts, Room(room, held, last, hosts, gathers, loss))
+    moments = np.stack([fewer, held], axis=1), np.stack([kept, np.zeros(stages)], axis=1)
+    return Drawn(offers, counts, Room(room, *moments, last, hosts, gathers, loss))
 
 
 def every_way(drawn: Drawn, e: int) -> Ways:
@@ -71,7 +77,8 @@ def every_way(drawn: Drawn, e: int) -> Ways:
         )
         working = max(o.working[code] for o, code, _ in mix) + room.gathers
         working = max(working, room.loss) if room.last[e] else working
-        if device * room.held[e] + working <= room.room[e]:
+        fullest = max(device * held + kept for held, kept in zip(room.held[e], room.kept[e], strict=True))
+        if fullest + working <= room.room[e]:
             points.append([seconds, host])
             mixes.append(chosen)
     return np.array(points).reshape(-1, 2), mixes

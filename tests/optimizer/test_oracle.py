@@ -18,11 +18,13 @@ from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.placement import enumerate_placements, groups_of
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.stages import StageTable
 from meshwright.costmodel.tensors import HOST, words_of
 from meshwright.hardware.errors import LayoutError
 from meshwright.hardware.network import SwitchTier, TorusAxis
 
+WORDS = {"cp_kind": CP_KINDS, "schedule": SCHEDULES}
 AXIS = TorusAxis("x", 4, 1e9, True, 1e-6)
 TIER = SwitchTier("nvlink", 4, 1e9, 1e-6)
 
@@ -49,7 +51,7 @@ def test_every_rule_agrees_with_its_twin(seed: int) -> None:
     random, setting = Random(seed), instance(seed).setting
     drawn = [_anything(random) for _ in range(1500)]
     columns = {
-        name: np.array([CP_KINDS.index(v) if name == "cp_kind" else int(v) for v in values], np.int64)
+        name: np.array([WORDS[name].index(v) if name in WORDS else int(v) for v in values], np.int64)
         for name, values in zip(Candidate._fields, zip(*drawn, strict=True), strict=True)
     }
     kinds = len(setting.model.kinds)
@@ -67,7 +69,7 @@ def _anything(random: Random) -> Candidate:
     return Candidate(
         dp_replicate=random.randint(1, 3), dp_shard=random.randint(1, 3), zero=random.randint(0, 3),
         cp=random.choice((1, 1, 2, 3, 4)), cp_kind=random.choice(CP_KINDS), tp=tp, sp=random.random() < 0.7,
-        pp=random.randint(1, 4), vpp=random.choice((1, 1, 2, 3)), gpipe=random.random() < 0.2,
+        pp=random.randint(1, 4), vpp=random.choice((1, 1, 2, 3)), schedule=random.choice(SCHEDULES),
         ep=random.choice((1, 1, 2, 3, 4)), etp=random.choice((1, tp)), micro_batch=random.choice((1, 1, 2, 3)),
         sequences=random.choice((4, 6, 12, 24)),
     )  # fmt: skip
@@ -80,10 +82,8 @@ def test_well_formed_is_what_a_layout_accepts(seed: int) -> None:
         x = _anything(random)
         if x.stage_devices % (x.ep * x.etp):
             continue  # a rule of its own
-        words = {n: v for n, v in x._asdict().items() if n != "gpipe"}
-        schedule = "gpipe" if x.gpipe else "interleaved" if x.vpp > 1 else "1f1b"
         try:
-            Layout(**words, schedule=schedule)
+            Layout(**x._asdict())
         except LayoutError:
             assert not well_formed(x), x
         else:
@@ -152,11 +152,10 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
         n, c = int(random.choice(written)), random.randrange(len(batch.cuts))
         row = rows[n : n + 1]
         number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}
-        gpipe, kind = number.pop("gpipe"), number.pop("cp_kind")
+        spoken = {name: known[number.pop(name)] for name, known in WORDS.items()}
         layout = Layout(
             **{**number, "sp": bool(number["sp"])},
-            cp_kind=CP_KINDS[kind],
-            schedule="interleaved" if number["vpp"] > 1 else "gpipe" if gpipe else "1f1b",
+            **spoken,
             layers_per_stage=batch.cuts[c],
             policies=words_of([[[(code, 1)] for code in row.policies[0].tolist()]], present)[0],
             offload=OFFLOADS[int(row.offload[0])],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from independent_rules import Candidate
-from instances import build
+from instances import SCHEDULED, build
 
 from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.rows import Rows
@@ -14,7 +14,7 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.space import Space, frames, with_experts, with_sharding
 
-SLICE = range(48)
+SLICE = (*range(48), *range(SCHEDULED, SCHEDULED + 16))
 
 # Rules that the lists are made by already, so that dropping the rule changes nothing.
 BUILT_IN = {
