@@ -194,10 +194,15 @@ def _ep_loads(
 def _fsdp_loads(
     setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
 ) -> Array | None:
-    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3)."""
+    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
+
+    Weights that stay after forward (`reshard` false) are gathered once. Also with micro-batches in flight: backward
+    of one frees what forward of the next must gather again.
+    """
     if not (rows.zero >= 2).any():
         return None
-    gathers, scatters = times * (rows.zero == 3), 1 * (rows.zero >= 2)
+    each = np.where(rows.reshard > 0, times, min(times, 1))
+    gathers, scatters = each * (rows.zero == 3), 1 * (rows.zero >= 2)
     wire = setting.framework.reduce_bytes
     loads = np.zeros(1)
     # As so many collectives of their mean size: the sum of best cases of different sizes is no bound, since one

@@ -46,6 +46,8 @@ class Layout:
 
     Attributes:
         zero: ZeRO level over `dp_shard * cp` (0 none, 1 optimizer, 2 + gradients, 3 + parameters = FSDP).
+        reshard: under zero=3, weights gathered for forward are freed after it and gathered again for backward; False
+            keeps them until backward has used them.
         sp: norms and residual split over tp along the sequence.
         cp_kind: how attention meets the other sequence shards.
         vpp: chunks per stage; above 1 the schedule is interleaved.
@@ -65,6 +67,7 @@ class Layout:
     dp_replicate: int = 1
     dp_shard: int = 1
     zero: int = 0
+    reshard: bool = True
     cp: int = 1
     cp_kind: str = "ring"
     tp: int = 1
@@ -90,6 +93,10 @@ class Layout:
             )
         if self.zero > 0 and self.dp_shard * self.cp == 1:
             raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0")
+        if not self.reshard and self.zero != 3:
+            raise LayoutError(
+                f"reshard=false keeps weights gathered, but zero={self.zero} gathers none; use zero=3 or reshard=true"
+            )
         if (self.vpp > 1) != (self.schedule == "interleaved"):
             raise LayoutError(
                 f"vpp={self.vpp} does not go with schedule={self.schedule}; "
@@ -191,6 +198,7 @@ def _check_values(layout: Layout) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
             raise LayoutError(f"{name}={shown(value)} is not a degree; give a whole number of 1 or more")
     _one_of("zero", layout.zero, (0, 1, 2, 3))
+    _one_of("reshard", layout.reshard, (False, True))
     _one_of("cp_kind", layout.cp_kind, CP_KINDS)
     _one_of("sp", layout.sp, (False, True))
     _one_of("schedule", layout.schedule, SCHEDULES)
@@ -256,6 +264,7 @@ def parse_layout(text: str) -> Layout:
         *_DEGREES,
         "dp",
         "zero",
+        "reshard",
         "cp_kind",
         "sp",
         "schedule",
@@ -288,7 +297,7 @@ def layout_text(layout: Layout) -> str:
     plain = Layout()
     words = {
         name: getattr(layout, name)
-        for name in (*_DEGREES, "zero", "cp_kind", "sp", "schedule", "offload", "sequences")
+        for name in (*_DEGREES, "zero", "reshard", "cp_kind", "sp", "schedule", "offload", "sequences")
         if getattr(layout, name) != getattr(plain, name)
     }
     if layout.layers_per_stage:
@@ -314,9 +323,9 @@ def layout_pairs(text: str) -> dict[str, str]:
 
 
 def _value(name: str, word: str) -> Any:
-    if name == "sp":
+    if name in ("sp", "reshard"):
         if word.lower() not in ("true", "false"):
-            raise LayoutError(f"sp={word} is neither true nor false")
+            raise LayoutError(f"{name}={word} is neither true nor false")
         return word.lower() == "true"
     if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
         return word

@@ -94,7 +94,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     """All coefficients of the rows."""
     rows, kinds = shapes.rows, range(len(shapes.lanes))
     nothing = np.zeros(len(rows))
-    per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
+    per_kind = [_layer_state(setting, shapes, k) for k in kinds]
     saved, kept = (
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
@@ -158,6 +158,18 @@ def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: 
     return {part: each[part] * held[part] for part in STATE_PARTS}
 
 
+def _layer_state(setting: Setting, shapes: Shapes, kind: int) -> dict[str, Array]:
+    """`_state` of a layer; without `reshard` its gathered weights stay beside the shards, the same for all
+    micro-batches in flight."""
+    (plain, routed), vectors, rows = shapes.params[kind], shapes.vectors[kind], shapes.rows
+    state = _state(setting, plain, routed, vectors, rows)
+    gathered = plain - (0.0 if setting.framework.shards_vectors else vectors)
+    # What a group of one rank holds is whole already.
+    stays = gathered * (rows.shard > 1) + routed * (rows.edp > 1)
+    state["parameters"] = state["parameters"] + BF16 * np.where(rows.reshard > 0, 0.0, stays)
+    return state
+
+
 def _working(setting: Setting, shapes: Shapes) -> Array:
     """One layer in backward: all its activations but those saved on the device, and gradients of all, [R, Q].
 
@@ -178,10 +190,11 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
 
 
 def _gathers(setting: Setting, shapes: Shapes) -> Array:
-    """Whole layers gathered at once and the whole gradient of one; the heaviest kind."""
+    """Whole layers gathered at once and the whole gradient of one; the heaviest kind. Weights that stay gathered
+    are state."""
     rows = shapes.rows
     heaviest = np.max([plain + routed for plain, routed in shapes.params], axis=0)
-    copies = np.where(rows.zero == 3, setting.framework.gather_depth * BF16, 0)
+    copies = np.where((rows.zero == 3) & (rows.reshard > 0), setting.framework.gather_depth * BF16, 0)
     held: Array = heaviest * (copies + np.where(rows.zero >= 2, setting.framework.grad_bytes, 0))
     return held
 

@@ -33,12 +33,14 @@ class Rows:
     """Decisions of R candidates; every array has shape [R], `policies` [R, lanes] (`costmodel.lanes`).
 
     `cp_kind` and `offload` are indices into CP_KINDS and OFFLOADS, `policies` codes of `costmodel.tensors`, which
-    say of every tensor where it goes; `gpipe` and `sp` are 0 or 1. Everything else means what it means in `Layout`.
+    say of every tensor where it goes; `gpipe`, `reshard` and `sp` are 0 or 1. Everything else means what it means in
+    `Layout`.
     """
 
     dp_replicate: Ints
     dp_shard: Ints
     zero: Ints
+    reshard: Ints
     cp: Ints
     cp_kind: Ints
     tp: Ints
@@ -88,6 +90,7 @@ class Rows:
         return Rows(
             **direct,
             cp_kind=column(lambda x: CP_KINDS.index(x.cp_kind)),
+            reshard=column(lambda x: int(x.reshard)),
             sp=column(lambda x: int(x.sp)),
             gpipe=column(lambda x: int(x.schedule == "gpipe")),
             sequences=column(lambda x: x.sequences or setting.training.sequences),

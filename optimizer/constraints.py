@@ -28,6 +28,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "cp_kind": CP_KINDS,
     "offload": OFFLOADS,
     "recompute": (*POLICIES, OTHER),
+    "reshard": ("false", "true"),
     "schedule": SCHEDULES,
     "sp": ("false", "true"),
 }

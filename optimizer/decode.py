@@ -40,6 +40,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         policies=plain,
         stage_policies=by_stage,
         cp_kind=CP_KINDS[int(row.cp_kind[0])],
+        reshard=bool(row.reshard[0]),
         sp=bool(row.sp[0]),
         schedule="interleaved" if number["vpp"] > 1 else "gpipe" if row.gpipe[0] else "1f1b",
         sequences=None if sequences == setting.training.sequences else sequences,

@@ -82,9 +82,10 @@ def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
                         range(1, stage + 1) if experts else (1,),
                         {1, tp} if experts else (1,),
                     ):
-                        x = simplest._replace(zero=zero, cp_kind=cp_kind, ep=ep, etp=etp)
-                        if legal(setting, x) and wishes.candidate(x):
-                            yield x
+                        for reshard in (True, False) if zero == 3 else (True,):
+                            x = simplest._replace(zero=zero, cp_kind=cp_kind, ep=ep, etp=etp, reshard=reshard)
+                            if legal(setting, x) and wishes.candidate(x):
+                                yield x
 
 
 @cache

@@ -28,6 +28,7 @@ class Candidate(NamedTuple):
     etp: int
     micro_batch: int
     sequences: int
+    reshard: bool = True
 
     @property
     def dp(self) -> int:
@@ -130,6 +131,8 @@ def well_formed(x: Candidate) -> bool:
     if x.zero == 0 and x.dp_shard > 1:
         return False
     if x.zero > 0 and ranks == 1:
+        return False
+    if not x.reshard and x.zero < 3:
         return False
     if x.vpp > 1 and (x.pp == 1 or x.gpipe):
         return False

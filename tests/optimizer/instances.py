@@ -55,6 +55,8 @@ ANY_WISHES = (
     Wish("dp_shard != 2", lambda x: x.dp_shard != 2),
     Wish("zero in {0,1}", lambda x: x.zero in (0, 1)),
     Wish("zero >= 2", lambda x: x.zero >= 2),
+    Wish("reshard == true", lambda x: x.reshard),
+    Wish("zero == 3, reshard == false", lambda x: not x.reshard),
     Wish("ep != 2", lambda x: x.ep != 2),
     Wish("etp == 1", lambda x: x.etp == 1),
     Wish("micro_batch == 1", lambda x: x.micro_batch == 1),
@@ -372,6 +374,10 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
         / count,
         "ep>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.ep[0] > 1) for i in instances)
+        / count,
+        "weights kept in the optimum": sum(
+            i.answer is not None and not i.answer.row.reshard[0] for i in instances
+        )
         / count,
         "recompute in the optimum": sum(any(c for m in i.policies for c, _ in m) for i in instances) / count,
         "recompute by tensor in the optimum": sum(

@@ -99,6 +99,7 @@ def candidate_of(found: Found) -> Candidate:
     values |= {
         "cp_kind": CP_KINDS[values["cp_kind"]],
         "sp": bool(values["sp"]),
+        "reshard": bool(values["reshard"]),
         "gpipe": bool(values["gpipe"]),
     }
     return Candidate(**values)

@@ -61,7 +61,7 @@ def _anything(random: Random) -> Candidate:
         cp=random.choice((1, 1, 2, 3, 4)), cp_kind=random.choice(CP_KINDS), tp=tp, sp=random.random() < 0.7,
         pp=random.randint(1, 4), vpp=random.choice((1, 1, 2, 3)), gpipe=random.random() < 0.2,
         ep=random.choice((1, 1, 2, 3, 4)), etp=random.choice((1, tp)), micro_batch=random.choice((1, 1, 2, 3)),
-        sequences=random.choice((4, 6, 12, 24)),
+        sequences=random.choice((4, 6, 12, 24)), reshard=random.random() < 0.8,
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
         number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}
         gpipe, kind = number.pop("gpipe"), number.pop("cp_kind")
         layout = Layout(
-            **{**number, "sp": bool(number["sp"])},
+            **{**number, "sp": bool(number["sp"]), "reshard": bool(number["reshard"])},
             cp_kind=CP_KINDS[kind],
             schedule="interleaved" if number["vpp"] > 1 else "gpipe" if gpipe else "1f1b",
             layers_per_stage=batch.cuts[c],
