@@ -15,7 +15,21 @@ from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
-OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
+# Gradients go to the host only where its CPU updates the weights.
+OFFLOADS = (
+    "none",
+    "activations",
+    "optimizer",
+    "optimizer+activations",
+    "optimizer+gradients",
+    "optimizer+gradients+activations",
+    "parameters",
+    "parameters+activations",
+    "optimizer+parameters",
+    "optimizer+parameters+activations",
+    "optimizer+gradients+parameters",
+    "optimizer+gradients+parameters+activations",
+)
 
 # For each level, innermost first: the dimensions on it with their factors, inner to outer.
 Placement = tuple[tuple[tuple[str, int], ...], ...]
@@ -59,7 +73,7 @@ class Layout:
             `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
         stage_policies: the same stage by stage, or one entry for all, in place of `policies`: `full*3|none*5` are three
             layers of one policy and five of another; `-` stands for a kind that has no layer on the stage.
-        offload: which class of tensors lives in host memory. Of activations all that is saved, unless policies list
+        offload: which classes of tensors live in host memory, see `costmodel.hostlink`. Of activations all that is saved, unless policies list
             it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
     """

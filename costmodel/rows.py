@@ -15,6 +15,11 @@ from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.setting import Setting
 
 Ints = NDArray[np.int64]
+# Whether each offload class keeps a kind of tensor on the host.
+_AWAY = {
+    what: np.array([what in offload.split("+") for offload in OFFLOADS])
+    for what in ("optimizer", "gradients", "parameters", "activations")
+}
 _SMALL = 1 << 20  # up to here a table of all values is cheaper than a sort
 
 
@@ -129,14 +134,9 @@ class Rows:
         """Ways the residual stream is split over tp."""
         return np.where(self.sp > 0, self.tp, 1)
 
-    @property
-    def offloads_activations(self) -> NDArray[np.bool_]:
-        """Whether a row keeps some saved activations on the host; its policies say which."""
-        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "activations" in o])
-
-    @property
-    def offloads_optimizer(self) -> NDArray[np.bool_]:
-        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "optimizer" in o])
+    def offloads(self, what: str) -> NDArray[np.bool_]:
+        """Whether each row keeps `what` (one word of an offload class) in host memory; of activations its policies say which."""
+        return _AWAY[what][self.offload]
 
     def tokens(self, seq_len: int) -> Ints:
         """Tokens of one micro-batch in one tp group."""

@@ -46,6 +46,8 @@ _FRAME_NAMES = {
     "sp",
 }
 _SHAPE_NAMES = {"ep", "etp", "cp_kind"}
+# Offload classes that are listed only where a constraint speaks of offload.
+_ON_REQUEST = {"gradients", "parameters"}
 _ROW_NAMES = {
     "dp_replicate",
     "dp_shard",
@@ -66,14 +68,18 @@ class Space:
     rules: tuple[Rule, ...] | None = None
 
     @property
+    def offloads_asked(self) -> tuple[str, ...]:
+        """Offload classes that the user allows."""
+        wishes = [c for c in self.constraints if c.name == "offload"]
+        listed = (o for o in OFFLOADS if wishes or _ON_REQUEST.isdisjoint(o.split("+")))
+        return tuple(o for o in listed if all(c.allowed(o) for c in wishes))
+
+    @property
     def offloads(self) -> tuple[int, ...]:
         """Offload classes that the cluster can price and the user allows; refused ones are reported."""
-        allowed = (
-            i
-            for i, o in enumerate(OFFLOADS)
-            if all(c.allowed(o) for c in self.constraints if c.name == "offload")
+        return tuple(
+            OFFLOADS.index(o) for o in self.offloads_asked if offload_refusal(self.setting, o) is None
         )
-        return tuple(i for i in allowed if offload_refusal(self.setting, OFFLOADS[i]) is None)
 
     @property
     def policies(self) -> Ints:

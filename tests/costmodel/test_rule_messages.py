@@ -39,7 +39,7 @@ LAYOUT = [
     ({"zero": 4}, "zero=4 is not one of 0, 1, 2, 3"),
     ({"cp_kind": "star"}, "cp_kind='star' is not one of ring, all_to_all, all_gather"),
     ({"schedule": "zb_h1"}, "schedule='zb_h1' is not one of gpipe, 1f1b, interleaved"),
-    ({"offload": "disk"}, "offload='disk' is not one of none, activations, optimizer, optimizer+activations"),
+    ({"offload": "disk"}, "offload='disk' is not one of none, activations, optimizer, optimizer+activations, optimizer+gradients, optimizer+gradients+activations, parameters, parameters+activations, optimizer+parameters, optimizer+parameters+activations, optimizer+gradients+parameters, optimizer+gradients+parameters+activations"),
     ({"policies": ("some",)}, "recompute='some' is not one of none, elementwise, attention, mlp, full, and no list of what is saved, such as save(core+up)"),
     ({"dp_shard": 4}, "zero=0 shards nothing but dp_shard=4; use dp_replicate=4 or zero>=1"),
     ({"zero": 2}, "zero=2 has nothing to shard over: dp_shard*cp is 1; use zero=0"),

@@ -1,4 +1,4 @@
-"""Where state lives: weights kept or gathered again. Bytes and seconds by hand, and what no choice may do."""
+"""Where state lives: weights kept or gathered again, state on hosts. Bytes and seconds by hand, and what no choice may do."""
 
 from dataclasses import replace
 
@@ -108,3 +108,124 @@ def test_reshard_is_read_written_and_refused() -> None:
         parse_layout("dp=8,zero=3,reshard=no")
     question = make_setting("llama-3-8b", "h100:8x1")
     assert estimate(question, layout).step_s <= estimate(question, replace(layout, reshard=True)).step_s
+
+
+LAYER = MATRICES + NORMS
+PARAMS = 32 * LAYER + 2 * 128256 * 4096 + 4096  # with token table, head and the last norm
+LINK = 63e9  # bytes/s of an H100's PCIe link, one way
+OFFLOADED = (
+    "optimizer",
+    "optimizer+gradients",
+    "parameters",
+    "optimizer+parameters",
+    "optimizer+gradients+parameters",
+)
+
+
+def hosted(**words: str) -> Setting:
+    """8 GPUs of one host that updates 3 Gparam/s, nothing hidden."""
+    return make_setting(
+        "llama-3-8b", "h100:8x1", 64, 8192, host=True, efficiency="ideal", **{"overlap": "none", **words}
+    )
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_link_bytes_of_a_layer_by_hand(reshard: bool) -> None:
+    """Of 8 ranks each moves an eighth: a bf16 gradient out, bf16 weights in for each gather; activations both ways."""
+    gradient, weights = 2 * LAYER / 8, (2 if reshard else 1) * 2 * LAYER / 8
+    saved = 2 * 8192 * 4096 * 2  # the layer's input out and in again, under full recompute
+    bytes_of = {
+        "activations": saved,
+        "optimizer": 0.0,
+        "optimizer+gradients": gradient,
+        "parameters": weights,
+        "optimizer+parameters": weights,
+        "optimizer+gradients+parameters+activations": gradient + weights + saved,
+    }
+    base = Layout(dp_shard=8, zero=3, reshard=reshard, policies=("full",))
+    table, _, _ = table_of(hosted(), *(replace(base, offload=o) for o in bytes_of))
+    np.testing.assert_allclose(
+        table.layers[0].parts["offload"], np.array(list(bytes_of.values())) / LINK, rtol=1e-12
+    )
+    # Ends: the token table and the head once, whatever is gathered of them.
+    table, _, _ = table_of(hosted(), replace(base, offload="optimizer+gradients+parameters"))
+    for end, norm in (
+        (table.first, 0),
+        (table.last, 4096),
+    ):  # of the last norm the gradient counts, not the weights
+        moved = 2 * 128256 * 4096 / 8 + 2 * (128256 * 4096 + norm) / 8
+        assert end.parts["offload"][0] == pytest.approx(moved / LINK, rel=1e-12)
+
+
+def test_the_update_by_hand() -> None:
+    """The CPU updates all 8.03e9 parameters of the host at 3e9 a second; the link carries what has not crossed yet."""
+    assert PARAMS == 8030261248
+    slow = replace(hosted())  # a link so slow that it, not the CPU, takes the longest
+    slow.__dict__["rates"] = replace(slow.rates, host_bytes_per_s=1e6)
+    base = Layout(dp_shard=8, zero=3)
+    for setting, link in ((hosted(), LINK), (slow, 1e6)):
+        table, stages, counts = table_of(setting, *(replace(base, offload=o) for o in OFFLOADED))
+        found = dict(zip(OFFLOADED, table.once_parts(stages, counts)["optimizer"][:, 0], strict=True))
+        cpu, each = PARAMS / 3e9, PARAMS / 8 / link
+        device = (
+            (2 * (4 + 8) + 4 + 2) * PARAMS / 8 / setting.rates.hbm_bytes_per_s
+        )  # state both ways, gradient, weights
+        assert found["optimizer"] == pytest.approx(
+            max(cpu, (2 + 2) * each), rel=1e-12
+        )  # gradients out, weights in
+        assert found["optimizer+gradients"] == pytest.approx(max(cpu, 2 * each), rel=1e-12)
+        assert found["optimizer+parameters"] == pytest.approx(max(cpu, 2 * each), rel=1e-12)
+        assert found["optimizer+gradients+parameters"] == pytest.approx(cpu, rel=1e-12)
+        assert found["parameters"] == pytest.approx(max(device, 2 * each), rel=1e-12)  # new weights out
+
+
+def test_users_of_the_link_add_up_before_they_hide() -> None:
+    """On a link that each class alone leaves idle, all together are waited for: the sum over the layer's own time."""
+    setting = replace(hosted(overlap="full"))
+    words = ("activations", "optimizer+gradients", "parameters", "optimizer+gradients+parameters+activations")
+    layouts = [Layout(dp_shard=8, zero=3, policies=("full",), offload=o) for o in ("none", *words)]
+    busy = table_of(setting, layouts[0])[0].layers[0].total[0]
+    moved = 2 * 8192 * 4096 * 2 + 2 * LAYER / 8 + 2 * 2 * LAYER / 8
+    setting.__dict__["rates"] = replace(setting.rates, host_bytes_per_s=0.5 * moved / busy)
+    table, _, _ = table_of(setting, *layouts)
+    waits = table.layers[0].parts["offload"]
+    np.testing.assert_allclose(waits[[0, 1, 2, 3]], 0.0, atol=1e-15)
+    assert waits[4] == pytest.approx(2 * busy - busy, rel=1e-9)
+
+
+def test_gradients_sum_on_the_host_in_every_micro_batch() -> None:
+    """16 micro-batches instead of 1: 16 times the bytes over the link; a sum of fp32 beside the bf16 that arrive."""
+    one, many = (
+        Layout(dp_shard=4, zero=2, pp=2, micro_batch=b, offload="optimizer+gradients") for b in (16, 1)
+    )
+    setting = hosted()
+    (first, _, _), (second, _, _) = table_of(setting, one), table_of(setting, many)
+    for table, layout, micro_batches in ((first, one, 1), (second, many, 16)):
+        found = estimate(setting, layout)
+        per_step = micro_batches * 16 * table.layers[0].parts["offload"][0]  # 16 layers a stage
+        ends = micro_batches * 2 * 128256 * 4096 / 4 / LINK
+        assert per_step == pytest.approx(micro_batches * 16 * 2 * LAYER / 4 / LINK, rel=1e-12)
+        assert per_step + 0.99 * ends < found.parts["offload"] < per_step + 1.01 * ends
+    # norms stay whole on every rank (jax): their shard is all of them
+    held = MATRICES / 4 + NORMS
+    grown = second.memory.host_state[0, 0] - first.memory.host_state[0, 0]
+    assert grown == pytest.approx(4 * held, rel=1e-12)
+
+
+def test_offload_rules_speak() -> None:
+    for text, message in (
+        (
+            "dp=8,zero=2,offload=parameters",
+            "offload=parameters streams the shards of weights from the host, and zero=2 does not shard them; use zero=3, or leave parameters out",
+        ),
+        (
+            "dp_replicate=2,dp_shard=4,zero=2,offload=optimizer+gradients",
+            "offload=optimizer+gradients sends each micro-batch's gradients to the host once they are reduced, but zero=2 with dp_replicate=2 reduces them at the end of the step; use zero>=2 and dp_replicate=1, or leave gradients out",
+        ),
+    ):
+        with pytest.raises(LayoutError) as caught:
+            estimate(hosted(), parse_layout(text))
+        assert str(caught.value) == message
+    # A single data rank has nobody to reduce with: gradients leave as they are made.
+    found = estimate(hosted(), parse_layout("tp=8,offload=optimizer+gradients"))
+    assert found.parts["offload"] > 0 and found.memory[0]["gradients"] == 0

@@ -15,6 +15,7 @@ from independent_rules import Candidate
 from mixed_oracle import mixed
 from tiny_models import draw_model
 
+from meshwright.costmodel.layout import OFFLOADS
 from meshwright.costmodel.setting import Setting, setting
 from meshwright.costmodel.tensors import OTHER, TENSORS, named
 from meshwright.costmodel.workload import Training
@@ -102,6 +103,22 @@ HOST_WISHES = (
     Wish("offload != none", offload=lambda o: o != "none"),
     Wish("offload == activations", offload=lambda o: o == "activations"),
     Wish("offload != none, pp>1", lambda x: x.pp > 1, offload=lambda o: o != "none"),
+)
+# Seeds from here on ask where state lives, on hosts that hold some.
+STATES = 1000
+STATE_WISHES = (
+    Wish("zero == 3, offload == none", lambda x: x.zero == 3, offload=lambda o: o == "none"),
+    Wish(
+        "offload in {optimizer,optimizer+gradients,optimizer+gradients+parameters}, zero in {0,2,3}",
+        lambda x: x.zero in (0, 2, 3),
+        offload=lambda o: o in ("optimizer", "optimizer+gradients", "optimizer+gradients+parameters"),
+    ),
+    Wish(
+        "zero == 3, offload in {none,activations,parameters,parameters+activations}",
+        lambda x: x.zero == 3,
+        offload=lambda o: "optimizer" not in o,
+    ),
+    Wish("offload != none, zero >= 2", lambda x: x.zero >= 2, offload=lambda o: o != "none"),
 )
 
 
@@ -204,7 +221,7 @@ def build(seed: int) -> tuple[Instance, PricedSpace]:
     space = replace(space, setting=with_memory(asked, capacity, asked.cluster.host_memory_bytes))
     best = space.best(capacity)
     endless_hosts_s = np.nan
-    if best is not None and best.host_bytes and random.random() < 0.7:
+    if best is not None and best.host_bytes and random.random() < (0.7 if seed < STATES else 0.3):
         # Prices do not depend on how much the host holds, so its memory may be chosen afterwards too.
         endless_hosts_s = _best_s(space, capacity)
         host = int(best.host_bytes * random.uniform(0.2, 0.999))
@@ -254,10 +271,14 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
     return tuple(seen.values())
 
 
+def _topic(seed: int) -> str:
+    return "states" if seed >= STATES else TOPICS[seed % 8]
+
+
 def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     """Everything but the device memory."""
     large = seed % 10 == 9
-    topic = TOPICS[seed % 8]
+    topic = _topic(seed)
     mixture, two_kinds = random.random() < 0.4, random.random() < 0.4
     layers = random.choice((2, 3, 4) if large else (2, 3, 3, 4, 5, 5, 6, 7, 7))
     sequences = random.choice((2, 3, 4) if large else (1, 2, 3, 4, 6, 8, 12))
@@ -266,7 +287,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     if topic == "memory":
         large, layers, sequences = False, random.choice((4, 5, 6, 8)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
-    hosts = topic == "host" or (topic == "memory" and random.random() < 0.5)
+    hosts = topic in ("host", "states") or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
     cluster = _cluster(random, names, hosts)
     seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
@@ -293,6 +314,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         "none": [], "pipeline": [random.choice(PIPELINE_WISHES)],
         "chunks": [random.choice(CHUNK_WISHES)], "host": [random.choice(HOST_WISHES)],
         "memory": [random.choice(MEMORY_WISHES[3 * (seed % 2) :]), ONE_BY_ONE, *([HOST_WISHES[0]] if hosts and seed % 3 == 1 else [])],
+        "states": [STATE_WISHES[seed % len(STATE_WISHES)]],
     }[topic]  # fmt: skip
     further = 2 if large else int(topic != "memory" and (two_kinds or random.random() < 0.35))
     wanted += random.sample(ANY_WISHES, further)
@@ -305,6 +327,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         offload=lambda o: all(w.offload(o) for w in wanted),
         asks_schedule="schedule" in text,
         asks_sp="sp in" in text,
+        asks_offload="offload" in text,
     )
     return asked, text, wishes
 
@@ -342,7 +365,11 @@ def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
         return int(64e9)
     need = space.least_bytes_at(fastest.seconds * (1 + 1e-6))
     regime = (3 * seed + seed // 8) % 8  # every regime meets every topic
-    memory = TOPICS[seed % 8] == "memory"
+    if seed >= STATES and regime != 2:  # what state costs is seen where there is little room for it
+        return int(
+            leanest.device_bytes * 1.0001 + 0.999 * random.random() ** 3 * (need - leanest.device_bytes)
+        )
+    memory = _topic(seed) == "memory"
     if regime != 2 and (memory or (regime > 3 and space.setting.framework.chooses)):
         # The fastest row fits if some of its layers save less.
         own = space.least_bytes_of(fastest)
@@ -353,6 +380,11 @@ def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
         return max(1, int(leanest.device_bytes * random.uniform(0.5, 0.99)))
     tight = random.choice((random.random(), random.random() ** 3))
     return int(leanest.device_bytes * 1.0001 + tight * 0.999 * (need - leanest.device_bytes))
+
+
+def _away(asked: Instance, what: str) -> bool:
+    """Whether the best plan keeps it on the host."""
+    return asked.answer is not None and what in OFFLOADS[int(asked.answer.row.offload[0])]
 
 
 def mix(instances: list[Instance]) -> dict[str, float]:
@@ -375,6 +407,8 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         / count,
         "ep>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.ep[0] > 1) for i in instances)
         / count,
+        "gradients on the host in the optimum": sum(_away(i, "gradients") for i in instances) / count,
+        "weights on the host in the optimum": sum(_away(i, "parameters") for i in instances) / count,
         "weights kept in the optimum": sum(
             i.answer is not None and not i.answer.row.reshard[0] for i in instances
         )

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from exhaustive_oracle import DEGREES, Wishes, all_rows, cuts_of, hosts_of, placements_of, price_everything
-from independent_rules import PREDICATES, Candidate, well_formed
+from independent_rules import OFFLOAD_PREDICATES, PREDICATES, Candidate, well_formed
 from instances import build, instance
 from judge import words
 
@@ -32,7 +32,7 @@ def test_the_oracle_knows_nothing_of_the_optimizer() -> None:
 
 
 def test_the_rules_have_the_same_names() -> None:
-    assert {rule.name for rule in RULES} == set(PREDICATES)
+    assert {rule.name for rule in RULES} == {*PREDICATES, *OFFLOAD_PREDICATES}
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
@@ -45,11 +45,17 @@ def test_every_rule_agrees_with_its_twin(seed: int) -> None:
         for name, values in zip(Candidate._fields, zip(*drawn, strict=True), strict=True)
     }
     kinds = len(setting.model.kinds)
-    zeros = np.zeros(len(drawn), np.int64)
-    rows = Rows(**columns, policies=np.zeros((len(drawn), kinds), np.int64), offload=zeros)
+    offloads = [random.choice(OFFLOADS) for _ in drawn]
+    coded = np.array([OFFLOADS.index(o) for o in offloads], np.int64)
+    rows = Rows(**columns, policies=np.zeros((len(drawn), kinds), np.int64), offload=coded)
     for rule in RULES:
         theirs = rule.holds(setting, rows)
-        ours = np.array([PREDICATES[rule.name](setting, x) for x in drawn])
+        if rule.name in PREDICATES:
+            ours = np.array([PREDICATES[rule.name](setting, x) for x in drawn])
+        else:
+            twin = OFFLOAD_PREDICATES[rule.name]
+            ours = np.array([twin(setting, x, o) for x, o in zip(drawn, offloads, strict=True)])
+            assert 0.05 < ours.mean() < 0.95
         differ = np.flatnonzero(theirs != ours)
         assert not len(differ), (rule.name, drawn[differ[0]])
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from independent_rules import Candidate
+from independent_rules import PREDICATES, Candidate
 from instances import build
 
 from meshwright.costmodel.legal import RULES
@@ -59,7 +59,7 @@ def test_kv_heads_that_a_divisor_of_the_heads_does_not_cut_refuse_it() -> None:
     assert set(frames(Space(setting, ()), Funnel(), [setting.training.sequences]).tp.tolist()) <= {1, 3, 6}
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in RULES if rule.name != "tp divides the heads"])
+@pytest.mark.parametrize("name", [name for name in PREDICATES if name != "tp divides the heads"])
 def test_a_dropped_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [legal(seed) for seed in SLICE]
     monkeypatch.setattr(spaces, "RULES", tuple(r for r in RULES if r.name != name))
