@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
-from meshwright.costmodel.operators import BF16, kv_width
+from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
@@ -104,7 +104,8 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
 
     def on_host(state: dict[str, Array]) -> Array:
-        return np.sum([np.where(moved[p], state[p], 0.0) for p in STATE_PARTS], axis=0)
+        total: Array = np.sum([np.where(moved[p], state[p], 0.0) for p in STATE_PARTS], axis=0)
+        return total
 
     state = {p: np.stack([np.where(moved[p], 0.0, s[p]) for s in per_kind], axis=1) for p in STATE_PARTS}
     state["parameters"] = state["parameters"] + stays
@@ -166,7 +167,8 @@ def _state_in_transit(setting: Setting, shapes: Shapes) -> Array:
 
 
 def _working(setting: Setting, shapes: Shapes) -> Array:
-    """One layer in backward: all its activations but those saved on the device, and gradients of all, [R, Q].
+    """One layer in backward: all its activations but those saved on the device, gradients of all, and what its
+    experts exchange, [R, Q].
 
     Where the host may keep activations they pass tensor by tensor, through two buffers of the largest.
     """
@@ -178,6 +180,7 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
         away = chosen.repeats | (chosen.host > 0)
         buffers = BUFFERS * kind.policies.largest(setting.framework)[shapes.of_row]
         own = fused + np.where(away, again, 0.0) + np.where(rows.offloads("activations"), buffers, 0.0)
+        own = own + dispatch_bytes(spec, shape)
         kv = BF16 * shape.tokens * kv_width(spec, shape.tp)
         gathered = rows.cp_kind == ALL_GATHER
         out.append(own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0)))

@@ -48,7 +48,7 @@ def _floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
         spread=one,
         ep=one,
         etp=one,
-        imbalance=training.moe_imbalance,
+        imbalance=training.expert_load,
     )
     columns = ModelSpec(
         "columns", "", stack.hidden, ends.vocab, (), (), stack.embedding, stack.final, ends.tied
