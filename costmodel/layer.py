@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.hostlink import state_bytes, wait_s
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.model import LayerKind
 from meshwright.costmodel.operators import BF16, Shape, kv_width
@@ -29,6 +30,7 @@ from meshwright.costmodel.shapes import Shapes
 Array = NDArray[Any]
 RING, ALL_TO_ALL, ALL_GATHER = range(len(CP_KINDS))
 
+GATHERS = 2  # of a layer's weights per micro-batch under ZeRO-3: forward and backward
 # Under tp each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
 # gathers its input again for the weight gradient.
 FORWARD_CROSSINGS, BACKWARD_CROSSINGS, REGATHERS = 2, 2, 1
@@ -45,20 +47,27 @@ class Seconds:
         backward_s: compute behind which a gradient reduction can hide: backward, or weight gradients that run apart.
         spare_s: seconds of further compute that would hide what now waits for launches or for communication.
         again_s: exposed seconds, at least, of one collective of tp, cp and ep more.
+        streamed: bytes of state over the host link.
     """
 
     parts: dict[str, Array]
     backward_s: Array
     spare_s: Array
     again_s: dict[str, Array]
+    streamed: Array
 
     @property
     def total(self) -> Array:
         return sum(self.parts.values(), np.zeros_like(self.backward_s))
 
+    @property
+    def busy_s(self) -> Array:
+        """The total without the wait for the host link."""
+        return sum((s for part, s in self.parts.items() if part != "offload"), np.zeros_like(self.backward_s))
+
     def __getitem__(self, index: Any) -> "Seconds":
         parts, again = ({k: v[index] for k, v in x.items()} for x in (self.parts, self.again_s))
-        return Seconds(parts, self.backward_s[index], self.spare_s[index], again)
+        return Seconds(parts, self.backward_s[index], self.spare_s[index], again, self.streamed[index])
 
 
 def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Seconds:
@@ -68,12 +77,12 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
     backward, repeated = kind.backward[of], chosen.repeated_s
     compute = kind.forward[of] + backward
     idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
-    spec = setting.model.kinds[shapes.lanes[lane]]
+    spec, params = setting.model.kinds[shapes.lanes[lane]], shapes.params[lane]
     found = {
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": _fsdp_loads(setting, shapes.params[lane], 2, rows, comm),
+        "fsdp": _fsdp_loads(setting, params, GATHERS, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -91,14 +100,15 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         window, hides = np.where(rows.splits, window - apart, window), np.where(rows.splits, apart, backward)
     waits, excess, comm_s = _exposed(setting, window, loads, share)
     parts |= waits
-    wait = _offload_s(setting, chosen.host, sum(parts.values(), np.zeros(len(rows))))
+    streamed = state_bytes(setting, rows, params, params, GATHERS)
+    wait = wait_s(setting, streamed, chosen.host, sum(parts.values(), np.zeros(len(rows))))
     if wait is not None:
         parts["offload"] = wait
     # The fewest collectives of each class under any policy are these; all of one class are alike.
     blocks = (FORWARD_CROSSINGS + BACKWARD_CROSSINGS + REGATHERS) * tp_blocks(spec, rows.etp)
     counts: dict[str, Array | int] = {"tp": blocks, "cp": PASSES, "ep": EXCHANGES}
     again = {c: (1.0 - share[c]) * comm_s[c] / counts[c] for c in counts if c in comm_s}
-    return Seconds(parts, hides, idle + excess, again)
+    return Seconds(parts, hides, idle + excess, again, streamed)
 
 
 def least_seconds(setting: Setting, none: Seconds, chosen: Chosen) -> Array:
@@ -109,13 +119,13 @@ def least_seconds(setting: Setting, none: Seconds, chosen: Chosen) -> Array:
         chosen: the policies of each row, [R, P].
 
     More compute first fills what waits (`Seconds.spare_s`), then adds; collectives that are repeated add what of them
-    cannot hide; what the host keeps waits as in `layer_seconds`.
+    cannot hide; what the host keeps waits with the state on the link as in `layer_seconds`.
     """
     more = {"tp": chosen.scatters, "cp": chosen.passes, "ep": chosen.exchanges}
-    busy: Array = none.total[:, None] + np.maximum(chosen.repeated_s - none.spare_s[:, None], 0.0)
+    busy: Array = none.busy_s[:, None] + np.maximum(chosen.repeated_s - none.spare_s[:, None], 0.0)
     for c, each in none.again_s.items():
         busy = busy + each[:, None] * more[c]
-    wait = _offload_s(setting, chosen.host, busy)
+    wait = wait_s(setting, none.streamed[:, None], chosen.host, busy)
     return busy if wait is None else busy + wait
 
 
@@ -200,10 +210,15 @@ def _ep_loads(
 def _fsdp_loads(
     setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
 ) -> Array | None:
-    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3)."""
+    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
+
+    Weights that stay after forward (`reshard` false) are gathered once. Also with micro-batches in flight: backward
+    of one frees what forward of the next must gather again.
+    """
     if not (rows.zero >= 2).any():
         return None
-    gathers, scatters = times * (rows.zero == 3), 1 * (rows.zero >= 2)
+    each = np.where(rows.reshard > 0, times, min(times, 1))
+    gathers, scatters = each * (rows.zero == 3), 1 * (rows.zero >= 2)
     wire = setting.framework.reduce_bytes
     loads = np.zeros(1)
     # As so many collectives of their mean size: the sum of best cases of different sizes is no bound, since one
@@ -216,16 +231,6 @@ def _fsdp_loads(
     return loads
 
 
-def _offload_s(setting: Setting, kept: Array, busy: Array) -> Array | None:
-    """Exposed wait for activations that the host keeps to leave and to come back over its link."""
-    link = setting.rates.host_bytes_per_s
-    if link is None or not kept.any():
-        return None
-    moved = 2.0 * kept / link
-    share = setting.rates.hideable["offload"]
-    return (1.0 - share) * moved + np.maximum(share * moved - busy, 0.0)
-
-
 def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds, Seconds]:
     """Embedding on the first stage, head and loss on the last, for one micro-batch."""
     rows = shapes.rows
@@ -235,9 +240,9 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
     none_routed = np.zeros(len(rows))
     out = []
     fw = setting.framework
-    for forward, params, times, crossings in (
-        (shapes.embedding_s, shapes.first_params, fw.embedding_gathers, 2),
-        (shapes.head_s, shapes.head_params, fw.head_gathers, 3),
+    for forward, params, trained, times, crossings in (
+        (shapes.embedding_s, shapes.first_params, shapes.first_params, fw.embedding_gathers, 2),
+        (shapes.head_s, shapes.head_params, shapes.last_params, fw.head_gathers, 3),
     ):
         compute = 3.0 * forward
         loads = {
@@ -247,7 +252,11 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}
         parts = {"compute": compute} | exposed(setting, compute, used, share)
-        out.append(Seconds(parts, 2.0 * forward, np.zeros_like(forward), {}))
+        streamed = state_bytes(setting, rows, (params, none_routed), (trained, none_routed), 1)
+        nothing = np.zeros_like(forward)
+        if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
+            parts["offload"] = wait
+        out.append(Seconds(parts, 2.0 * forward, nothing, {}, streamed))
     return out[0], out[1]
 
 

@@ -16,7 +16,21 @@ from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
-OFFLOADS = ("none", "activations", "optimizer", "optimizer+activations")
+# Gradients go to the host only where its CPU updates the weights.
+OFFLOADS = (
+    "none",
+    "activations",
+    "optimizer",
+    "optimizer+activations",
+    "optimizer+gradients",
+    "optimizer+gradients+activations",
+    "parameters",
+    "parameters+activations",
+    "optimizer+parameters",
+    "optimizer+parameters+activations",
+    "optimizer+gradients+parameters",
+    "optimizer+gradients+parameters+activations",
+)
 
 # For each level, innermost first: the dimensions on it with their factors, inner to outer.
 Placement = tuple[tuple[tuple[str, int], ...], ...]
@@ -47,6 +61,8 @@ class Layout:
 
     Attributes:
         zero: ZeRO level over `dp_shard * cp` (0 none, 1 optimizer, 2 + gradients, 3 + parameters = FSDP).
+        reshard: under zero=3, weights gathered for forward are freed after it and gathered again for backward; False
+            keeps them until backward has used them.
         sp: norms and residual split over tp along the sequence.
         cp_kind: how attention meets the other sequence shards.
         vpp: chunks per stage; above 1 the schedule is interleaved, or dualpipev with 2.
@@ -59,7 +75,7 @@ class Layout:
             `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
         stage_policies: the same stage by stage, or one entry for all, in place of `policies`: `full*3|none*5` are three
             layers of one policy and five of another; `-` stands for a kind that has no layer on the stage.
-        offload: which class of tensors lives in host memory. Of activations all that is saved, unless policies list
+        offload: which classes of tensors live in host memory, see `costmodel.hostlink`. Of activations all that is saved, unless policies list
             it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
     """
@@ -67,6 +83,7 @@ class Layout:
     dp_replicate: int = 1
     dp_shard: int = 1
     zero: int = 0
+    reshard: bool = True
     cp: int = 1
     cp_kind: str = "ring"
     tp: int = 1
@@ -92,6 +109,10 @@ class Layout:
             )
         if self.zero > 0 and self.dp_shard * self.cp == 1:
             raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0")
+        if not self.reshard and self.zero != 3:
+            raise LayoutError(
+                f"reshard=false keeps weights gathered, but zero={self.zero} gathers none; use zero=3 or reshard=true"
+            )
         runs = ALL_SCHEDULES[SCHEDULES.index(self.schedule)]
         if self.vpp == 1 if runs.chunks == 0 else self.vpp != runs.chunks:
             raise LayoutError(
@@ -196,6 +217,7 @@ def _check_values(layout: Layout) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
             raise LayoutError(f"{name}={shown(value)} is not a degree; give a whole number of 1 or more")
     _one_of("zero", layout.zero, (0, 1, 2, 3))
+    _one_of("reshard", layout.reshard, (False, True))
     _one_of("cp_kind", layout.cp_kind, CP_KINDS)
     _one_of("sp", layout.sp, (False, True))
     _one_of("schedule", layout.schedule, SCHEDULES)
@@ -261,6 +283,7 @@ def parse_layout(text: str) -> Layout:
         *_DEGREES,
         "dp",
         "zero",
+        "reshard",
         "cp_kind",
         "sp",
         "schedule",
@@ -295,7 +318,7 @@ def layout_text(layout: Layout) -> str:
     plain = Layout()
     words = {
         name: getattr(layout, name)
-        for name in (*_DEGREES, "zero", "cp_kind", "sp", "schedule", "offload", "sequences")
+        for name in (*_DEGREES, "zero", "reshard", "cp_kind", "sp", "schedule", "offload", "sequences")
         if getattr(layout, name) != getattr(plain, name)
     }
     if layout.layers_per_stage:
@@ -321,9 +344,9 @@ def layout_pairs(text: str) -> dict[str, str]:
 
 
 def _value(name: str, word: str) -> Any:
-    if name == "sp":
+    if name in ("sp", "reshard"):
         if word.lower() not in ("true", "false"):
-            raise LayoutError(f"sp={word} is neither true nor false")
+            raise LayoutError(f"{name}={word} is neither true nor false")
         return word.lower() == "true"
     if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
         return word

@@ -141,6 +141,18 @@ def _least(layout: Layout) -> int:
     return int(least_micro_batches(np.array(SCHEDULES.index(layout.schedule)), np.array(layout.pp)))
 
 
+def _weights_away(setting: Setting, rows: Rows) -> Bools:
+    holds: Bools = ~rows.offloads("parameters") | (rows.zero == 3)
+    return holds
+
+
+def _gradients_away(setting: Setting, rows: Rows) -> Bools:
+    mixture = any(k.ffn.experts for k in setting.model.kinds)
+    alone = (rows.shard == 1) & ((rows.edp == 1) | (not mixture))  # nobody to reduce with
+    holds: Bools = ~rows.offloads("gradients") | ((rows.dp_replicate == 1) & ((rows.zero >= 2) | alone))
+    return holds
+
+
 def _devices(setting: Setting, rows: Rows) -> Bools:
     holds: Bools = rows.devices <= setting.cluster.devices
     return holds
@@ -233,6 +245,23 @@ RULES: tuple[Rule, ...] = (
         lambda s, x: (
             f"schedule={x.schedule} needs {_least(x)} micro-batches at pp={x.pp}, there are "
             f"{(x.sequences or s.training.sequences) // (x.dp * x.micro_batch)}; change micro_batch or use schedule=1f1b"
+        ),
+    ),
+    Rule(
+        "offloaded weights are sharded by ZeRO-3",
+        _weights_away,
+        lambda s, x: (
+            f"offload={x.offload} streams the shards of weights from the host, and zero={x.zero} does not shard them; "
+            "use zero=3, or leave parameters out"
+        ),
+    ),
+    Rule(
+        "offloaded gradients leave fully reduced",
+        _gradients_away,
+        lambda s, x: (
+            f"offload={x.offload} sends each micro-batch's gradients to the host once they are reduced, but zero={x.zero} "
+            f"with dp_replicate={x.dp_replicate} reduces them at the end of the step; use zero>=2 and dp_replicate=1, "
+            "or leave gradients out"
         ),
     ),
 )

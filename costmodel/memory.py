@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.framework import Framework
+from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
-from meshwright.costmodel.operators import BF16, kv_width
+from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
+from meshwright.costmodel.zero import expert_zero_ways, zero_ways
 
 Array = NDArray[Any]
 
 MASTER_BYTES = 4
 STATE_PARTS = ("parameters", "master", "optimizer", "gradients")
-# ZeRO level from which a part is sharded.
-ZERO_FROM = {"optimizer": 1, "master": 1, "gradients": 2, "parameters": 3}
 
 
 @dataclass(frozen=True)
@@ -97,48 +97,34 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     rows, kinds = shapes.rows, range(len(shapes.lanes))
     nothing = np.zeros(len(rows))
     per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
+    stays = np.stack([_kept(setting, shapes, k) for k in kinds], axis=1)
     saved, kept = (
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
     last = _state(setting, shapes.last_params, nothing, shapes.last_vectors, rows)
-    host = ("master", "optimizer")
-    moved = rows.offloads_optimizer
-    host_state = np.stack([np.where(moved, sum(s[p] for p in host), 0.0) for s in per_kind], axis=1)
-    ends = [np.where(moved, sum(s[p] for p in host), 0.0) for s in (embedding, last)]
-    keep = np.where(moved, 0.0, 1.0)
-    scale = {p: keep if p in host else 1.0 for p in STATE_PARTS}
+    moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
+
+    def on_host(state: dict[str, Array]) -> Array:
+        total: Array = np.sum([np.where(moved[p], state[p], 0.0) for p in STATE_PARTS], axis=0)
+        return total
+
+    state = {p: np.stack([np.where(moved[p], 0.0, s[p]) for s in per_kind], axis=1) for p in STATE_PARTS}
+    state["parameters"] = state["parameters"] + stays
     return MemoryCosts(
-        state={p: np.stack([s[p] * scale[p] for s in per_kind], axis=1) for p in STATE_PARTS},
-        first={p: embedding[p] * scale[p] for p in STATE_PARTS},
-        last={p: last[p] * scale[p] for p in STATE_PARTS},
+        state=state,
+        first={p: np.where(moved[p], 0.0, embedding[p]) for p in STATE_PARTS},
+        last={p: np.where(moved[p], 0.0, last[p]) for p in STATE_PARTS},
         saved=saved,
         deferred=_deferred(shapes),
-        working=_working(setting, shapes),
+        working=_working(setting, shapes) + _state_in_transit(setting, shapes)[:, None],
         gathers=_gathers(setting, shapes),
         loss=_loss(setting, shapes),
-        host_state=host_state,
-        host_first=ends[0],
-        host_last=ends[1],
+        host_state=np.stack([on_host(s) for s in per_kind], axis=1),
+        host_first=on_host(embedding),
+        host_last=on_host(last),
         host_saved=kept,
     )
-
-
-def zero_ways(rows: Rows) -> tuple[Array, Array, Array]:
-    """Ways that ZeRO cuts optimizer state, gradients and parameters of plain weights."""
-    return _ways(rows.zero, rows.shard)
-
-
-def expert_zero_ways(rows: Rows) -> tuple[Array, Array, Array]:
-    """The same for routed experts, whose group is edp."""
-    return _ways(rows.zero, rows.edp)
-
-
-def _ways(zero: Array, group: Array) -> tuple[Array, Array, Array]:
-    optimizer, gradients, parameters = (
-        np.where(zero >= ZERO_FROM[p], group, 1) for p in ("optimizer", "gradients", "parameters")
-    )
-    return optimizer, gradients, parameters
 
 
 def bytes_per_param(framework: Framework, optimizer: str, accumulates: bool | Array) -> dict[str, Any]:
@@ -174,8 +160,31 @@ def _deferred(shapes: Shapes) -> Array:
     return np.where(rows.splits[:, None], kept, 0.0)
 
 
+def _kept(setting: Setting, shapes: Shapes, kind: int) -> Array:
+    """Gathered weights of a layer that stay beside the shards without `reshard`, the same for all micro-batches in
+    flight."""
+    (plain, routed), vectors, rows = shapes.params[kind], shapes.vectors[kind], shapes.rows
+    gathered = plain - (0.0 if setting.framework.shards_vectors else vectors)
+    # What a group of one rank holds is whole already.
+    stays = gathered * (rows.shard > 1) + routed * (rows.edp > 1)
+    return BF16 * np.where(rows.reshard > 0, 0.0, stays)
+
+
+def _state_in_transit(setting: Setting, shapes: Shapes) -> Array:
+    """Gradients on their way to the host and weights on their way from it, of the heaviest layer or end."""
+    rows, nothing = shapes.rows, np.zeros(len(shapes.rows))
+    pieces = [*shapes.params, (shapes.first_params, nothing), (shapes.last_params, nothing)]
+    held = nothing
+    for what, size in (("gradients", setting.framework.grad_bytes), ("parameters", BF16)):
+        if rows.offloads(what).any():
+            heaviest = np.max([shards(rows, plain, routed, what) for plain, routed in pieces], axis=0)
+            held = held + BUFFERS * size * heaviest
+    return held
+
+
 def _working(setting: Setting, shapes: Shapes) -> Array:
-    """One layer in backward: all its activations but those saved on the device, and gradients of all, [R, Q].
+    """One layer in backward: all its activations but those saved on the device, gradients of all, and what its
+    experts exchange, [R, Q].
 
     Where the host may keep activations they pass tensor by tensor, through two buffers of the largest.
     """
@@ -185,8 +194,9 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
         fused = kind.fused[shapes.of_row]
         again = np.maximum(fused - chosen.device, 0.0)
         away = chosen.repeats | (chosen.host > 0)
-        buffers = 2.0 * kind.policies.largest(setting.framework)[shapes.of_row]
-        own = fused + np.where(away, again, 0.0) + np.where(rows.offloads_activations, buffers, 0.0)
+        buffers = BUFFERS * kind.policies.largest(setting.framework)[shapes.of_row]
+        own = fused + np.where(away, again, 0.0) + np.where(rows.offloads("activations"), buffers, 0.0)
+        own = own + dispatch_bytes(spec, shape)
         kv = BF16 * shape.tokens * kv_width(spec, shape.tp)
         gathered = rows.cp_kind == ALL_GATHER
         out.append(own + np.where(gathered, kv * (rows.cp - 1), np.where(rows.cp > 1, kv, 0.0)))
@@ -194,11 +204,14 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
 
 
 def _gathers(setting: Setting, shapes: Shapes) -> Array:
-    """Whole layers gathered at once and the whole gradient of one; the heaviest kind."""
+    """Whole layers gathered at once and the whole gradient of one; the heaviest kind. Weights that stay gathered
+    are state."""
     rows = shapes.rows
     heaviest = np.max([plain + routed for plain, routed in shapes.params], axis=0)
-    copies = np.where(rows.zero == 3, setting.framework.gather_depth * BF16, 0)
-    held: Array = heaviest * (copies + np.where(rows.zero >= 2, setting.framework.grad_bytes, 0))
+    copies = np.where((rows.zero == 3) & (rows.reshard > 0), setting.framework.gather_depth * BF16, 0)
+    # A gradient that is not kept where it is made: reduced to a shard, or gone to the host.
+    apart = (rows.zero >= 2) | (rows.offloads("gradients") & (rows.dp * rows.cp == 1))
+    held: Array = heaviest * (copies + np.where(apart, setting.framework.grad_bytes, 0))
     return held
 
 

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
-from meshwright.costmodel.memory import MASTER_BYTES, expert_zero_ways, zero_ways
+from meshwright.costmodel.hostlink import update_s
+from meshwright.costmodel.memory import MASTER_BYTES
 from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
+from meshwright.costmodel.zero import expert_zero_ways, zero_ways
 
 Array = NDArray[Any]
 
@@ -70,15 +72,7 @@ class Once:
         owned = plain / zero_ways(rows)[0][:, None] + routed / expert_zero_ways(rows)[0][:, None]
         state = MASTER_BYTES + OPTIMIZER_STATE_BYTES[setting.training.optimizer]
         moved = 2 * state + MASTER_BYTES + BF16
-        on_device = moved * owned / setting.rates.hbm_bytes_per_s
-        away = rows.offloads_optimizer[:, None]
-        cluster, link = setting.cluster, setting.rates.host_bytes_per_s
-        if not away.any() or link is None or cluster.cpu_update_params_per_s is None:
-            return on_device
-        per_host = cluster.devices_per_host or 1
-        update = owned * per_host / cluster.cpu_update_params_per_s
-        carry = (setting.framework.reduce_bytes + BF16) * owned / link
-        return np.where(away, np.maximum(update, carry), on_device)
+        return update_s(setting, rows, owned, moved * owned / setting.rates.hbm_bytes_per_s)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Shape:
     spread: Array  # ways the residual is split over tp
     ep: Array
     etp: Array
-    imbalance: float
+    imbalance: float  # rows that an expert rank computes over the mean
 
     @staticmethod
     def of(rows: Rows, setting: Setting) -> "Shape":
@@ -60,7 +60,7 @@ class Shape:
             rows.spread,
             rows.ep,
             rows.etp,
-            training.moe_imbalance,
+            training.expert_load,
         )
 
     def routed_tokens(self, kind: LayerKind) -> Array:
@@ -211,6 +211,23 @@ def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
             "expert_down": routed * hidden,
         }
     return out
+
+
+def dispatch_bytes(kind: LayerKind, shape: Shape) -> Array:
+    """Buffers of the exchange of tokens with experts on other ranks, beside the tokens that backward wants, [R].
+
+    As Megatron-Core's all-to-all dispatcher does it: copies are put in the order of their experts, sent, gathered over
+    etp, and sorted by local expert. While they travel the ordered copies and what arrives are both there; what is
+    sorted is the saved tensor `router`. The way back and backward need the same. Both are taken for as uneven as the
+    fullest rank.
+    """
+    if not kind.ffn.experts:
+        return np.zeros_like(shape.tokens)
+    sent = shape.tokens * kind.ffn.top_k / shape.tp
+    arrives = shape.routed_tokens(kind)
+    apart = shape.ep * shape.etp > 1
+    held: Array = np.where(apart, BF16 * _hidden(kind) * shape.imbalance * (sent + arrives), 0.0)
+    return held
 
 
 def core_flops(attention: Attention, span: float) -> float:

@@ -16,6 +16,11 @@ from meshwright.costmodel.schedules import ALL, SCHEDULES
 from meshwright.costmodel.setting import Setting
 
 Ints = NDArray[np.int64]
+# Whether each offload class keeps a kind of tensor on the host.
+_AWAY = {
+    what: np.array([what in offload.split("+") for offload in OFFLOADS])
+    for what in ("optimizer", "gradients", "parameters", "activations")
+}
 _SMALL = 1 << 20  # up to here a table of all values is cheaper than a sort
 
 
@@ -53,13 +58,14 @@ class Rows:
     """Decisions of R candidates; every array has shape [R], `policies` [R, lanes] (`costmodel.lanes`).
 
     `cp_kind`, `schedule` and `offload` are indices into CP_KINDS, SCHEDULES and OFFLOADS, `policies` codes of
-    `costmodel.tensors`, which say of every tensor where it goes; `sp` is 0 or 1. Everything else means what it means in
+    `costmodel.tensors`, which say of every tensor where it goes; `reshard` and `sp` are 0 or 1. Everything else means what it means in
     `Layout`.
     """
 
     dp_replicate: Ints
     dp_shard: Ints
     zero: Ints
+    reshard: Ints
     cp: Ints
     cp_kind: Ints
     tp: Ints
@@ -109,6 +115,7 @@ class Rows:
         return Rows(
             **direct,
             cp_kind=column(lambda x: CP_KINDS.index(x.cp_kind)),
+            reshard=column(lambda x: int(x.reshard)),
             sp=column(lambda x: int(x.sp)),
             schedule=column(lambda x: SCHEDULES.index(x.schedule)),
             sequences=column(lambda x: x.sequences or setting.training.sequences),
@@ -157,14 +164,9 @@ class Rows:
         """The stage that holds the head."""
         return np.where(of_schedule("turns", self.schedule), 0, self.pp - 1)
 
-    @property
-    def offloads_activations(self) -> NDArray[np.bool_]:
-        """Whether a row keeps some saved activations on the host; its policies say which."""
-        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "activations" in o])
-
-    @property
-    def offloads_optimizer(self) -> NDArray[np.bool_]:
-        return np.isin(self.offload, [i for i, o in enumerate(OFFLOADS) if "optimizer" in o])
+    def offloads(self, what: str) -> NDArray[np.bool_]:
+        """Whether each row keeps `what` (one word of an offload class) in host memory; of activations its policies say which."""
+        return _AWAY[what][self.offload]
 
     def tokens(self, seq_len: int) -> Ints:
         """Tokens of one micro-batch in one tp group."""

@@ -33,7 +33,9 @@ class Training:
         batch_tolerance: share by which the planner may move the batch (0.05 is 5% either way).
         compute_dtype: dtype of the large matrix products; attention and the head stay in bf16.
         optimizer: kind of optimizer state; an input, never a decision.
-        moe_imbalance: tokens on the fullest expert rank over the mean, >= 1.
+        moe_imbalance: tokens on the fullest expert rank over the mean, >= 1; of a dropless mixture.
+        expert_capacity: rows that every expert computes over the mean, where tokens beyond are dropped and what is
+            missing is padded (the capacity factor); None drops nothing. An input, never a decision.
         total_tokens: length of the whole run, for days and money; None leaves them out.
 
     Raises:
@@ -46,6 +48,7 @@ class Training:
     compute_dtype: ComputeDtype = "bf16"
     optimizer: Optimizer = "adamw"
     moe_imbalance: float = 1.0
+    expert_capacity: float | None = None
     total_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -60,6 +63,13 @@ class Training:
             )
         _share("batch tolerance", self.batch_tolerance, 0, _MOST_TOLERANCE, "0% to 50%")
         _share("moe_imbalance", self.moe_imbalance, 1, 100, "fullest over mean")
+        if self.expert_capacity is not None:
+            _share("expert_capacity", self.expert_capacity, 0.1, 100, "rows of every expert over the mean")
+            if self.moe_imbalance != 1:
+                raise WorkloadError(
+                    f"expert_capacity {self.expert_capacity:g} gives every expert as many rows, moe_imbalance "
+                    f"{self.moe_imbalance:g} the fullest more; give one of them"
+                )
         _one_of("optimizer", self.optimizer, tuple(OPTIMIZER_STATE_BYTES))
         _one_of("compute dtype", self.compute_dtype, ("bf16", "fp8"))
         if self.total_tokens is not None:
@@ -69,6 +79,11 @@ class Training:
     def sequences(self) -> int:
         """Sequences per optimizer step."""
         return self.global_batch_tokens // self.seq_len
+
+    @property
+    def expert_load(self) -> float:
+        """Rows that an expert rank computes over the mean: of the fullest, or what every expert is padded to."""
+        return self.moe_imbalance if self.expert_capacity is None else self.expert_capacity
 
     @property
     def sequence_range(self) -> range:

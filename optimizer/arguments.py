@@ -57,6 +57,12 @@ def question(parser: argparse.ArgumentParser) -> None:
         help="fullest expert rank over mean (1)",
     )
     add(
+        "--expert-capacity",
+        type=number("--expert-capacity"),
+        metavar="X",
+        help="rows of every expert over the mean; beyond it tokens are dropped",
+    )
+    add(
         "--host-memory",
         type=size("--host-memory"),
         metavar="SIZE",

@@ -195,6 +195,7 @@ def setting(args: argparse.Namespace) -> "Setting":
         compute_dtype=args.dtype,
         optimizer=args.optimizer,
         moe_imbalance=args.moe_imbalance,
+        expert_capacity=args.expert_capacity,
         total_tokens=args.tokens,
     )
     cluster = parse_cluster(

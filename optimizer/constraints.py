@@ -29,6 +29,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "cp_kind": CP_KINDS,
     "offload": OFFLOADS,
     "recompute": (*POLICIES, OTHER),
+    "reshard": ("false", "true"),
     "schedule": SCHEDULES,
     "sp": ("false", "true"),
 }

@@ -155,6 +155,7 @@ class Cuts:
         enough: Array = (most >= 1).all(axis=1) & ((most * active).sum(axis=1) >= self.count)
         return enough
 
+    @np.errstate(divide="ignore")  # a unit whose state is all on the host takes no bytes
     def _by_runs(self, limits: Limits) -> Array:
         """Units in order: each stage reaches as far as it can, leaving one for every later stage.
 
@@ -274,7 +275,8 @@ class Cuts:
         work = np.where(possible.transpose(2, 0, 1)[..., None], limits.per_unit, np.inf)
         each = (work / self.shortest.T[:, :, None, None]).min(axis=0)
         whole = self.lines.least[:, :, 0] @ self.units.prefix[-1]
-        most = np.minimum((limits.total / each).min(axis=-1), whole[:, None])
+        with np.errstate(divide="ignore"):  # as in `_by_runs`
+            most = np.minimum((limits.total / each).min(axis=-1), whole[:, None])
         # Seconds at the farthest reach are the time a line allows less what of it is left.
         time = limits.total[..., 1]
         seconds = each[..., 1:] * most[..., None] - (limits.total[..., 1:] - time[..., None])

@@ -41,6 +41,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         policies=plain,
         stage_policies=by_stage,
         cp_kind=CP_KINDS[int(row.cp_kind[0])],
+        reshard=bool(row.reshard[0]),
         sp=bool(row.sp[0]),
         schedule=SCHEDULES[int(row.schedule[0])],
         sequences=None if sequences == setting.training.sequences else sequences,

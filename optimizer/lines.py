@@ -76,7 +76,7 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
     price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
     every = table.setting.framework.chooses >= set(TENSORS) - {"input"}
     ways = _least_listed if prices >= _CLOSE or not menus.any_tensor else _least_of_both
-    if menus.any_tensor and every and not costs.rows.offloads_activations.any():
+    if menus.any_tensor and every and not costs.rows.offloads("activations").any():
         ways = _least
     least, saved, whole = [], [], []
     for k in range(len(table.layers)):
@@ -104,7 +104,7 @@ def _prices(table: StageTable, at: Array, count: int) -> Array:
         place = np.minimum((share[:, None, :] < wanted[:, None]).sum(axis=2), size.shape[1] - 1)
         order = np.take_along_axis(order, place, axis=1)
     found = np.take_along_axis(each, order, axis=1)[shapes.of_row[at]]
-    link, hosts = setting.rates.host_bytes_per_s, table.rows.offloads_activations[at]
+    link, hosts = setting.rates.host_bytes_per_s, table.rows.offloads("activations")[at]
     if link is None or not hosts.any():
         return found
     # With the host link full, seconds of compute buy transfers.
@@ -137,24 +137,27 @@ def _least(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) 
     # Exposed seconds of the collectives that making a tensor again repeats.
     cost = cost + sum(each[:, None] * crossings(c) for c, each in none.again_s.items())
     hosts, link, share = (
-        table.rows.offloads_activations[at],
+        table.rows.offloads("activations")[at],
         rates.host_bytes_per_s,
         rates.hideable["offload"],
     )
     leaves = hosts[:, None] & ~fixed
     saved: Array = np.where(stays & ~leaves, size, 0.0).sum(axis=1)
-    base, least = none.total - none.spare_s, []
+    # State on the host link takes its time there beside the activations.
+    streamed_s = np.zeros(len(at)) if link is None else none.streamed / link
+    base, least = none.busy_s - none.spare_s, []
     for mu in price.T:
         keep = mu[:, None] * size
         # More compute first fills what waits: no policy is faster than one that repeats nothing.
         found = none.total + mu * saved
-        plain = np.maximum(found, base + _cheapest(keep, cost, forced_s, stays))
+        plain = np.maximum(found, base + (1.0 - share) * streamed_s + _cheapest(keep, cost, forced_s, stays))
         if link is not None and hosts.any():
             for w in (np.zeros_like(mu), np.minimum(mu * link / 2.0, 1.0)):
-                moved = np.where(fixed, np.inf, ((1.0 - share) + w * share)[:, None] * 2.0 * size / link)
+                waits = (1.0 - share) + w * share
+                moved = np.where(fixed, np.inf, waits[:, None] * 2.0 * size / link)
                 busy = (1.0 - w)[:, None]
                 total = _cheapest(np.minimum(keep, moved), busy * cost, busy * forced_s, stays)
-                found = np.maximum(found, (1.0 - w) * base + total)
+                found = np.maximum(found, (1.0 - w) * base + waits * streamed_s + total)
             plain = np.where(hosts, found, plain)
         least.append(plain)
     return np.stack(least, axis=1), saved

@@ -138,6 +138,15 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
         out.append(
             f"moe_imbalance {given.training.moe_imbalance:g} changes nothing: {given.model.name} has no experts"
         )
+    if given.training.expert_capacity is not None:
+        if not any(k.ffn.experts for k in given.model.kinds):
+            out.append(
+                f"expert_capacity {given.training.expert_capacity:g} changes nothing: {given.model.name} has no experts"
+            )
+        elif given.training.expert_capacity < 1:
+            out.append(
+                f"expert_capacity {given.training.expert_capacity:g} drops tokens even where experts are balanced"
+            )
     step, total = given.training.global_batch_tokens, given.training.total_tokens
     if total is not None and total < step:
         out.append(

@@ -247,10 +247,9 @@ def batches_left_out(search: Search) -> tuple[str, ...]:
 
 def not_considered(space: Space) -> tuple[str, ...]:
     """Offload classes that the user allows and the cluster cannot price."""
-    out = []
-    for offload in OFFLOADS[1:3]:
-        wanted = all(c.allowed(offload) for c in space.constraints if c.name == "offload")
-        if wanted and (refusal := offload_refusal(space.setting, offload)):
-            out.append(f"not considered: {refusal}")
-    # One missing figure, such as the host's memory, is one thing to say.
-    return tuple(out[:1]) if space.setting.cluster.host_memory_bytes is None else tuple(out)
+    out: dict[str, str] = {}
+    for offload in space.offloads_asked:
+        if refusal := offload_refusal(space.setting, offload):
+            # One missing figure, such as the host's memory, is one thing to say.
+            out.setdefault(refusal.partition(" needs ")[2], f"not considered: {refusal}")
+    return tuple(out.values())

@@ -3,7 +3,7 @@
     frame   dp, cp, tp, pp, vpp, micro-batch, sequences
     shape   + ep, etp, cp_kind
     class   + offload, and the recompute policies where they have names alone (else they stay open: `optimizer.menus`)
-    row     + dp split into dp_replicate and dp_shard, ZeRO level
+    row     + dp split into dp_replicate and dp_shard, ZeRO level, reshard after forward
     plan    + placement, then policies that were open; the solver adds the layers of each stage
 
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
@@ -49,10 +49,13 @@ _FRAME_NAMES = {
     "sp",
 }
 _SHAPE_NAMES = {"ep", "etp", "cp_kind"}
+# Offload classes that are listed only where a constraint speaks of offload.
+_ON_REQUEST = {"gradients", "parameters"}
 _ROW_NAMES = {
     "dp_replicate",
     "dp_shard",
     "zero",
+    "reshard",
 }  # recompute and offload are listed as allowed, never filtered
 
 
@@ -68,14 +71,18 @@ class Space:
     rules: tuple[Rule, ...] | None = None
 
     @property
+    def offloads_asked(self) -> tuple[str, ...]:
+        """Offload classes that the user allows."""
+        wishes = [c for c in self.constraints if c.name == "offload"]
+        listed = (o for o in OFFLOADS if wishes or _ON_REQUEST.isdisjoint(o.split("+")))
+        return tuple(o for o in listed if all(c.allowed(o) for c in wishes))
+
+    @property
     def offloads(self) -> tuple[int, ...]:
         """Offload classes that the cluster can price and the user allows; refused ones are reported."""
-        allowed = (
-            i
-            for i, o in enumerate(OFFLOADS)
-            if all(c.allowed(o) for c in self.constraints if c.name == "offload")
+        return tuple(
+            OFFLOADS.index(o) for o in self.offloads_asked if offload_refusal(self.setting, o) is None
         )
-        return tuple(i for i in allowed if offload_refusal(self.setting, OFFLOADS[i]) is None)
 
     @property
     def policies(self) -> Ints:
@@ -160,7 +167,7 @@ def _micro_batches(sequences: int, dp: Ints, tp: Ints, cp: Ints, pp: Ints, vpp: 
     one = np.ones(len(row), np.int64)
     zero = np.zeros(len(row), np.int64)
     return Rows(
-        dp_replicate=dp[row], dp_shard=one, zero=zero, cp=cp[row], cp_kind=zero, tp=tp[row], sp=one,
+        dp_replicate=dp[row], dp_shard=one, zero=zero, reshard=one, cp=cp[row], cp_kind=zero, tp=tp[row], sp=one,
         pp=pp[row], vpp=v, schedule=np.where(v > 1, INTERLEAVED, ONE_F_ONE_B), ep=one, etp=one, micro_batch=mb, sequences=one * sequences,
         policies=np.zeros((len(row), 1), np.int64), offload=zero,
     )  # fmt: skip
@@ -220,20 +227,25 @@ def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
 
 
 def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> tuple[Ints, Rows]:
-    """(row of each, rows with every split of dp into dp_replicate and dp_shard and every ZeRO level)."""
-    row, shard, zero = [], [], []
+    """(row of each, rows with every split of dp into dp_replicate and dp_shard and every ZeRO level;
+    under ZeRO-3 with weights gathered again for backward, and with weights kept for it)."""
+    row, shard, zero, reshard = [], [], [], []
     for dp in np.unique(rows.dp_replicate):
         at = np.flatnonzero(rows.dp_replicate == dp)
         split = at[rows.cp[at] > 1]  # without cp, ZeRO over a single data rank is no ZeRO
-        for ways, level in _sharding(int(dp)):
+        for ways, level, again in _sharding(int(dp)):
             of = at if level == 0 or ways > 1 else split
             row.append(of)
             shard.append(np.full(len(of), ways))
             zero.append(np.full(len(of), level))
+            reshard.append(np.full(len(of), again))
     of_row, sharded = np.concatenate(row), np.concatenate(shard)
     out = rows[of_row]
     out = out.with_columns(
-        dp_replicate=out.dp_replicate // sharded, dp_shard=sharded, zero=np.concatenate(zero)
+        dp_replicate=out.dp_replicate // sharded,
+        dp_shard=sharded,
+        zero=np.concatenate(zero),
+        reshard=np.concatenate(reshard),
     )
     funnel.enter("rows", len(out))
     kept, out = _filter(space, out, funnel, _ROW_NAMES)
@@ -264,12 +276,12 @@ def with_leanest(space: Space, rows: Rows, kind: int) -> Rows:
     return menu.chosen_rows(rows, kind, menu.leanest())
 
 
-def _sharding(dp: int) -> Iterable[tuple[int, int]]:
-    """(dp_shard, zero): ZeRO-0 replicates everything, the others shard over any divisor."""
-    yield 1, 0
+def _sharding(dp: int) -> Iterable[tuple[int, int, int]]:
+    """(dp_shard, zero, reshard): ZeRO-0 replicates everything, the others shard over any divisor."""
+    yield 1, 0, 1
     for shard in divisors(dp):
-        for zero in (1, 2, 3):
-            yield shard, zero
+        for zero, reshard in ((1, 1), (2, 1), (3, 1), (3, 0)):
+            yield shard, zero, reshard
 
 
 def _cross(rows: Rows, name: str, values: Sequence[int], legal: Callable[[Rows, int], Any]) -> Rows:

@@ -8,10 +8,10 @@ jax-ml/scaling-book, chapters 4 and 5.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.costmodel.memory import ZERO_FROM
 from meshwright.costmodel.model import ModelSpec, Weight
 from meshwright.costmodel.operators import TRAIN, head_flops, operator_flops, product_flops, weight_flops
 from meshwright.costmodel.textbook import textbook_model
+from meshwright.costmodel.zero import ZERO_FROM
 
 # In the order of a token's way. `kv latent` are the products of latent attention that make keys and values,
 # `vectors` norms, biases and sinks outside experts.

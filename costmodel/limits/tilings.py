@@ -232,7 +232,7 @@ def _rows(setting: Setting, data: Ints, context: Ints, tensor: Ints) -> Rows:
     """FSDP x TP with one sequence a micro-batch."""
     one, none = np.ones(len(data), np.int64), np.zeros(len(data), np.int64)
     return Rows(
-        dp_replicate=one, dp_shard=data, zero=3 * one, cp=context, cp_kind=none, tp=tensor, sp=one, pp=one, vpp=one,
-        schedule=ONE_F_ONE_B * one, ep=one, etp=one, micro_batch=one, sequences=one * setting.training.sequences,
+        dp_replicate=one, dp_shard=data, zero=3 * one, reshard=one, cp=context, cp_kind=none, tp=tensor, sp=one, pp=one,
+        vpp=one, schedule=ONE_F_ONE_B * one, ep=one, etp=one, micro_batch=one, sequences=one * setting.training.sequences,
         policies=np.zeros((len(data), len(setting.model.kinds)), np.int64), offload=none,
     )  # fmt: skip

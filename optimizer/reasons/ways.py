@@ -166,8 +166,14 @@ def _wider(case: Case, wish: Constraint) -> Iterator[str]:
 
 
 def _offload(solver: _Solver, case: Case) -> None:
-    """Hosts that nobody has described: what they would have to hold."""
+    """Hosts that nobody has described: what they would have to hold. Those that are: what is offloaded on request."""
     cluster = case.setting.cluster
+    if cluster.host_memory_bytes is not None and not any(w.name == "offload" for w in case.wishes):
+        wider = replace(case, wishes=(*case.wishes, *parse_constraints("offload != none")))
+        solver.add(
+            "offload", "gradients or weights on the hosts too", "--constraint 'offload != none'", wider
+        )
+        return
     allowed = [o for o in OFFLOADS[1:] if all(w.allowed(o) for w in case.wishes if w.name == "offload")]
     link = case.setting.rates.host_bytes_per_s
     if cluster.host_memory_bytes is not None or not allowed or link is None:

@@ -69,7 +69,7 @@ def _layout(plan: Priced) -> Iterator[Block]:
     notes = {
         "tp": "norms split along the sequence (sp)" if layout.sp else "norms repeated (no sp)",
         "cp": layout.cp_kind,
-        "dp_shard": f"ZeRO {layout.zero} shards {words.ZERO[layout.zero]}",
+        "dp_shard": f"ZeRO {layout.zero} shards {words.ZERO[layout.zero]}{words.kept(layout)}",
         "pp": f"{layout.schedule}" + (f", {layout.vpp} chunks a stage" if layout.vpp > 1 else ""),
     }
     rows: list[tuple[str, ...]] = [
@@ -106,7 +106,7 @@ def _knobs(plan: Priced) -> Iterator[tuple[str, str]]:
         yield "batch", f"moved to {words.plural(estimate.sequences, 'sequence')} ({moved:+.2%})"
     yield "stages", words.stages(layout)
     if layout.dp_shard == 1:
-        yield "ZeRO", f"{layout.zero}: {words.ZERO[layout.zero]}"
+        yield "ZeRO", f"{layout.zero}: {words.ZERO[layout.zero]}{words.kept(layout)}"
     yield "recompute", words.policies(layout, plan.inputs["model"].get("kinds", ()))
     yield "offload", layout.offload
 

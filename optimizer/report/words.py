@@ -158,11 +158,17 @@ def _by_kind(words: Sequence[str], kinds: Sequence[str]) -> str:
     return ", ".join(f"{kind}: {word}" for kind, word in told if word != NO_LAYERS)
 
 
+def kept(layout: Layout) -> str:
+    """What is said of weights that stay gathered from forward to backward."""
+    return "" if layout.reshard else ", weights kept for backward"
+
+
 def visible(layout: Layout, kinds: Sequence[str]) -> dict[str, str]:
     """What tells two plans apart, by name, in the order shown."""
     return {
         **{name: str(getattr(layout, name)) for name in DIMENSIONS},
         "zero": str(layout.zero),
+        "reshard": str(layout.reshard).lower() if layout.zero == 3 else "-",
         "ep": str(layout.ep),
         "etp": str(layout.etp),
         "vpp": str(layout.vpp),

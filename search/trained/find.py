@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.hostlink import parts_on_host
 from meshwright.costmodel.layout import OFFLOADS
 from meshwright.optimizer.space import Space
 from meshwright.search.shape import Floats
@@ -128,8 +129,7 @@ def quickest(layouts: Layouts, floor_s: Floats, params: Floats) -> Chosen | None
 def too_large(layouts: Layouts, params: Floats) -> Bools:
     """Shapes whose state passes the memory of all devices."""
     given = layouts.given
-    offloads = Space(given, layouts.wishes).offloads
-    away = any("optimizer" in OFFLOADS[i] for i in offloads)
+    away = {part for i in Space(given, layouts.wishes).offloads for part in parts_on_host(OFFLOADS[i])}
     return np.asarray(least_device_bytes(given, params, away) > given.capacity_bytes)
 
 

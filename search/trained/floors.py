@@ -24,8 +24,6 @@ from meshwright.optimizer.bounds import SAFE
 from meshwright.search.architecture import Ends, stack_of
 from meshwright.search.shape import Floats, Shapes
 
-_ON_HOST = ("master", "optimizer")
-
 
 def step_floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
     """Seconds that a step of the nominal batch takes at least under any layout, [R]. Of `given` all but the model.
@@ -50,7 +48,7 @@ def _floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
         spread=one,
         ep=one,
         etp=one,
-        imbalance=training.moe_imbalance,
+        imbalance=training.expert_load,
     )
     columns = ModelSpec(
         "columns", "", stack.hidden, ends.vocab, (), (), stack.embedding, stack.final, ends.tied
@@ -75,8 +73,9 @@ def replace_training(given: Setting, total_tokens: int) -> Setting:
     return replace(given, training=replace(given.training, total_tokens=total_tokens))
 
 
-def least_device_bytes(given: Setting, params: Floats, offloads_optimizer: bool) -> Floats:
-    """Bytes of state that the fullest device holds at least under any layout, [R]."""
+def least_device_bytes(given: Setting, params: Floats, on_host: set[str]) -> Floats:
+    """Bytes of state that the fullest device holds at least under any layout, [R]; `on_host` are parts of the state
+    that some offload class moves to the hosts."""
     each = bytes_per_param(given.framework, given.training.optimizer, accumulates=False)
-    held = sum(size for part, size in each.items() if not (offloads_optimizer and part in _ON_HOST))
+    held = sum(size for part, size in each.items() if part not in on_host)
     return np.asarray(SAFE * params * float(held) / given.cluster.devices)

@@ -22,7 +22,7 @@ from meshwright.optimizer.bounds import best_comm
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import concatenate
-from meshwright.optimizer.space import Space, frames, with_experts, with_sharding
+from meshwright.optimizer.space import Space, frames, with_experts, with_offload, with_sharding
 from meshwright.search.architecture import Ends, model_of
 from meshwright.search.shape import Ints, Shapes
 from meshwright.search.trained.floors import replace_model
@@ -52,7 +52,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         self._known: dict[tuple[Any, ...], Ints] = {}
-        self._sharded: dict[tuple[int, int], int] = {}
+        self._sharded: dict[tuple[int, int, bool], int] = {}
 
     def total(self) -> int:
         """Of all shapes together."""
@@ -70,7 +70,7 @@ class Pairs:
         if key not in self._known:
             self._known[key] = self._ways(frame, space)
         rows = int((frame.count[model.layers] * self._known[key]).sum())
-        return rows * len(space.offloads) * int(len(space.policies) ** len(model.kinds))
+        return rows * int(len(space.policies) ** len(model.kinds))
 
     @cached_property
     def _frames(self) -> _Frames:
@@ -111,16 +111,22 @@ class Pairs:
         if not len(rows):
             return out
         rows = rows[best_comm(space.setting, rows).placeable("ep")]
-        _, first, of = np.unique(rows.dp_replicate << 20 | rows.cp, return_index=True, return_inverse=True)
-        splits = np.array([self._splits(space, rows[i : i + 1]) for i in first], np.int64)
+        mixture = any(k.ffn.experts for k in space.setting.model.kinds)
+        copies = (rows.edp > 1) & mixture
+        _, first, of = np.unique(
+            (rows.dp_replicate << 20 | rows.cp) << 1 | copies, return_index=True, return_inverse=True
+        )
+        splits = np.array([self._splits(space, rows[i : i + 1], bool(copies[i])) for i in first], np.int64)
         np.add.at(out, np.searchsorted(frame.key, _key(rows)), splits[of])
         return out
 
-    def _splits(self, space: Space, row: Rows) -> int:
-        """Splits of dp with a ZeRO level; they know of dp and cp only."""
-        key = (int(row.dp_replicate[0]), int(row.cp[0]))
+    def _splits(self, space: Space, row: Rows, copies: bool) -> int:
+        """Splits of dp with a ZeRO level and what each may offload; they know of dp and cp, and whether other ranks
+        of a stage hold the same experts."""
+        key = (int(row.dp_replicate[0]), int(row.cp[0]), copies)
         if key not in self._sharded:
-            self._sharded[key] = len(with_sharding(space, row, Funnel())[1])
+            rows = with_offload(space, row)
+            self._sharded[key] = len(with_sharding(space, rows, Funnel())[1]) if len(rows) else 0
         return self._sharded[key]
 
 

@@ -274,6 +274,12 @@ CASES = [
         "no source lists a peak in fp8 for v5e; of what training takes it has bf16: use --dtype bf16",
     ),
     (MORE, "--moe-imbalance 0.5", "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
+    (MORE, "--expert-capacity nan", "--expert-capacity: 'nan' is not a finite number"),
+    (
+        MORE,
+        "--expert-capacity 0",
+        "expert_capacity 0.0 is outside 0.1 to 100 (rows of every expert over the mean)",
+    ),
     (MORE, "--moe-imbalance nan", "--moe-imbalance: 'nan' is not a finite number"),
     (MORE, "--moe-imbalance 1e400", "--moe-imbalance: '1e400' is not a finite number"),
     (MORE, "--runner-ups=-1", "--runner-ups: '-1' is not a whole number from 0 to 100"),

@@ -55,6 +55,7 @@ def draw_layout(rng: random.Random, experts: bool, offload: bool) -> Layout:
         dp_replicate=replicate,
         dp_shard=shard,
         zero=zero if shard * cp > 1 else 0,
+        reshard=zero != 3 or shard * cp == 1 or rng.random() < 0.5,
         cp=cp,
         cp_kind=rng.choice(CP_KINDS),
         tp=tp,

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import permutations, product
 
 import numpy as np
-from independent_rules import Candidate, broken, legal, shortest_period
+from independent_rules import Candidate, broken, legal, may_offload, shortest_period
 from numpy.typing import NDArray
 from tensor_oracle import Listed
 
@@ -38,7 +38,7 @@ class Wishes:
     """The user's constraints as plain Python: on a candidate, on each kind's policy, on the offload class.
 
     Attributes:
-        asks_schedule, asks_sp: whether further schedules and sp=false are in the space at all.
+        asks_schedule, asks_sp, asks_offload: whether other schedules, sp=false, state on hosts are in the space at all.
     """
 
     candidate: Callable[[Candidate], bool] = lambda x: True
@@ -46,6 +46,7 @@ class Wishes:
     offload: Callable[[str], bool] = lambda o: True
     asks_schedule: bool = False
     asks_sp: bool = False
+    asks_offload: bool = False
 
 
 def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
@@ -83,9 +84,10 @@ def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
                         range(1, stage + 1) if experts else (1,),
                         {1, tp} if experts else (1,),
                     ):
-                        x = simplest._replace(zero=zero, cp_kind=cp_kind, ep=ep, etp=etp)
-                        if legal(setting, x) and wishes.candidate(x):
-                            yield x
+                        for reshard in (True, False) if zero == 3 else (True,):
+                            x = simplest._replace(zero=zero, cp_kind=cp_kind, ep=ep, etp=etp, reshard=reshard)
+                            if legal(setting, x) and wishes.candidate(x):
+                                yield x
 
 
 @cache
@@ -106,20 +108,26 @@ def _variants(layers: int, pp: int, tp: int, wishes: Wishes) -> Iterator[tuple[i
     schedules = [(1, "1f1b")]
     if pp > 1:
         schedules += [(v, "interleaved") for v in range(2, layers + 1)]
-        schedules += [(1, s) for s in ("gpipe", "zb_h1", "zb_h2")] if wishes.asks_schedule else []
-        schedules += [(2, "dualpipev")] if wishes.asks_schedule else []
+        further = ((1, "gpipe"), (1, "zb_h1"), (1, "zb_h2"), (2, "dualpipev"))
+        schedules += further if wishes.asks_schedule else ()
     for vpp, schedule in schedules:
         yield vpp, schedule, True
         if wishes.asks_sp and tp > 1:
             yield vpp, schedule, False
 
 
-def priced_offloads(setting: Setting) -> tuple[str, ...]:
-    """Offload classes for which the cluster states every figure."""
+def priced_offloads(setting: Setting, wishes: Wishes) -> list[str]:
+    """Offload classes of the space for which the cluster states every figure."""
     cluster = setting.cluster
     if cluster.host_memory_bytes is None or cluster.chip.host_link_bytes_per_s is None:
-        return ("none",)
-    return OFFLOADS if cluster.cpu_update_params_per_s is not None else ("none", "activations")
+        return [o for o in ("none",) if wishes.offload(o)]
+    out = []
+    for offload in OFFLOADS:
+        on_request = "gradients" in offload or "parameters" in offload
+        on_cpu = "optimizer" in offload
+        if (wishes.asks_offload or not on_request) and (cluster.cpu_update_params_per_s or not on_cpu):
+            out.append(offload)
+    return [o for o in out if wishes.offload(o)]
 
 
 def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
@@ -134,11 +142,11 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
     none = np.zeros((len(found), kinds), np.int64)
     columns = {n: base[:, i] for i, n in enumerate(names)}
     rows = Rows(**columns, policies=none, offload=np.zeros(len(found), np.int64))
-    offloads = [o for o in priced_offloads(setting) if wishes.offload(o)]
+    offloads = priced_offloads(setting, wishes)
     listed = Listed(setting, wishes.policy, by_tensor)
     of, policies, chosen = [], [], []
     for i in range(len(found)):
-        for offload in offloads:
+        for offload in (o for o in offloads if may_offload(setting, found[i], o)):
             host = "activations" in offload
             rest = "+".join(p for p in offload.split("+") if p != "activations") or "none"
             # Where layers may differ, one that keeps nothing on the host may stand beside one that does.

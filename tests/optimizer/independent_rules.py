@@ -28,6 +28,7 @@ class Candidate(NamedTuple):
     etp: int
     micro_batch: int
     sequences: int
+    reshard: bool = True
 
     @property
     def dp(self) -> int:
@@ -131,12 +132,41 @@ PREDICATES: dict[str, Callable[[Setting, Candidate], bool]] = {
 }
 
 
+def _weights_away(setting: Setting, x: Candidate, offload: str) -> bool:
+    """Only ZeRO-3 has shards of weights to stream."""
+    return "parameters" not in offload or x.zero == 3
+
+
+def _gradients_away(setting: Setting, x: Candidate, offload: str) -> bool:
+    """What leaves with a micro-batch must not wait for a reduction at the end of the step."""
+    if "gradients" not in offload:
+        return True
+    if x.zero >= 2:
+        return x.dp_replicate == 1
+    data_ranks = x.dp * x.cp
+    same_experts = x.stage_devices // (x.ep * x.etp) if any(k.ffn.experts for k in setting.model.kinds) else 1
+    return data_ranks == same_experts == 1
+
+
+# Rules that read the offload class too.
+OFFLOAD_PREDICATES: dict[str, Callable[[Setting, Candidate, str], bool]] = {
+    "offloaded weights are sharded by ZeRO-3": _weights_away,
+    "offloaded gradients leave fully reduced": _gradients_away,
+}
+
+
+def may_offload(setting: Setting, x: Candidate, offload: str) -> bool:
+    return all(holds(setting, x, offload) for holds in OFFLOAD_PREDICATES.values())
+
+
 def well_formed(x: Candidate) -> bool:
     """What the words themselves demand, of any model: see `Layout`."""
     ranks = x.dp_shard * x.cp
     if x.zero == 0 and x.dp_shard > 1:
         return False
     if x.zero > 0 and ranks == 1:
+        return False
+    if not x.reshard and x.zero < 3:
         return False
     if (x.vpp > 1) != (x.schedule in ("interleaved", "dualpipev")) or (
         x.schedule == "dualpipev" and x.vpp > 2

@@ -4,17 +4,27 @@ Seeds are dealt round-robin over regimes of memory and over wishes, so that any 
 mix that the bar asks for: memory-binding, infeasible, and pipelines whose best stages are uneven.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
 import numpy as np
 from exhaustive_oracle import Plan, PricedSpace, Wishes, price_everything
-from independent_rules import Candidate
 from mixed_oracle import mixed
 from tiny_models import draw_model
+from wishes import (
+    ANY_WISHES,
+    CHUNK_WISHES,
+    HOST_WISHES,
+    MEMORY_WISHES,
+    NAME_WISHES,
+    ONE_BY_ONE,
+    PIPELINE_WISHES,
+    SCHEDULE_WISHES,
+    STATE_WISHES,
+)
 
+from meshwright.costmodel.layout import OFFLOADS
 from meshwright.costmodel.setting import Setting, setting
 from meshwright.costmodel.tensors import OTHER, TENSORS, named
 from meshwright.costmodel.workload import Training
@@ -35,81 +45,9 @@ TOPICS = ("memory", "memory", "pipeline", "memory", "pipeline", "pipeline", "chu
 VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 
 
-@dataclass(frozen=True)
-class Wish:
-    """One constraint, as text for the planner and as Python for the oracle."""
-
-    text: str
-    candidate: Callable[[Candidate], bool] = lambda x: True
-    policy: Callable[[str], bool] = lambda p: True
-    offload: Callable[[str], bool] = lambda o: True
-
-
-ANY_WISHES = (
-    Wish("tp<=2", lambda x: x.tp <= 2),
-    Wish("tp == 1", lambda x: x.tp == 1),
-    Wish("cp == 1", lambda x: x.cp == 1),
-    Wish("cp>1", lambda x: x.cp > 1),
-    Wish("dp<3", lambda x: x.dp < 3),
-    Wish("dp_replicate == 1", lambda x: x.dp_replicate == 1),
-    Wish("dp_shard != 2", lambda x: x.dp_shard != 2),
-    Wish("zero in {0,1}", lambda x: x.zero in (0, 1)),
-    Wish("zero >= 2", lambda x: x.zero >= 2),
-    Wish("ep != 2", lambda x: x.ep != 2),
-    Wish("etp == 1", lambda x: x.etp == 1),
-    Wish("micro_batch == 1", lambda x: x.micro_batch == 1),
-    Wish("micro_batches >= 3", lambda x: x.micro_batches >= 3),
-    Wish("devices in {2,4,6,8,16}", lambda x: x.devices in (2, 4, 6, 8, 16)),
-    Wish("cp_kind != all_gather", lambda x: x.cp_kind != "all_gather"),
-    Wish("recompute == full", policy=lambda p: p == "full"),
-    Wish("recompute in { none , mlp}", policy=lambda p: p in ("none", "mlp")),
-    Wish("recompute != none", policy=lambda p: p != "none"),
-    Wish("offload == none", offload=lambda o: o == "none"),
-    Wish("offload in {none,activations}", offload=lambda o: o in ("none", "activations")),
-)
-NAME_WISHES = (
-    Wish("recompute != tensors", policy=lambda p: p != "tensors"),
-    Wish("recompute in {none,tensors}", policy=lambda p: p in ("none", "tensors")),
-    Wish("recompute == tensors", policy=lambda p: p == "tensors"),
-)
-PIPELINE_WISHES = (
-    Wish("pp>=2", lambda x: x.pp >= 2),
-    Wish("pp == 2", lambda x: x.pp == 2),
-    Wish("pp in {2,3,4}", lambda x: x.pp in (2, 3, 4)),
-    Wish("pp>1, vpp == 1", lambda x: x.pp > 1 and x.vpp == 1),
-    Wish("pp>1, schedule in {gpipe,1f1b}", lambda x: x.pp > 1 and x.schedule in ("gpipe", "1f1b")),
-    Wish("pp>=2, tp == 1, cp == 1", lambda x: x.pp >= 2 and x.tp == x.cp == 1),
-    Wish("pp>1, sp in {true,false}, tp<=2", lambda x: x.pp > 1 and x.tp <= 2),
-)
-CHUNK_WISHES = (
-    Wish("schedule == interleaved", lambda x: x.schedule == "interleaved"),
-    Wish("vpp >= 2, tp<=2", lambda x: x.vpp > 1 and x.tp <= 2),
-)
-# Little to choose but policies.
-MEMORY_WISHES = (
-    Wish("pp == 1, tp == 1, cp == 1, zero == 0", lambda x: x.pp == x.tp == x.cp == 1 and x.zero == 0),
-    Wish("pp == 1, tp == 2, zero == 0, dp == 1", lambda x: x.pp == x.dp == 1 and x.tp == 2 and x.zero == 0),
-    Wish("pp == 1, cp == 1, tp == 1, zero == 3", lambda x: x.pp == x.tp == x.cp == 1 and x.zero == 3),
-    Wish("pp == 2, vpp == 1, tp == 1, cp == 1", lambda x: x.pp == 2 and x.vpp == x.tp == x.cp == 1),
-    Wish("pp == 2, vpp == 1, dp == 1", lambda x: x.pp == 2 and x.vpp == x.dp == 1),
-    Wish("pp == 2, vpp == 2, tp == 1, cp == 1", lambda x: x.pp == x.vpp == 2 and x.tp == x.cp == 1),
-    Wish("pp == 3, vpp == 1, tp == 1", lambda x: x.pp == 3 and x.vpp == x.tp == 1),
-)
-ONE_BY_ONE = Wish("micro_batch == 1", lambda x: x.micro_batch == 1)
-SCHEDULE_WISHES = (
-    Wish("schedule in {1f1b,zb_h1}, pp>1", lambda x: x.schedule in ("1f1b", "zb_h1") and x.pp > 1),
-    Wish("schedule == zb_h1", lambda x: x.schedule == "zb_h1"),
-    Wish("schedule in {zb_h1,zb_h2}", lambda x: x.schedule in ("zb_h1", "zb_h2")),
-    Wish("schedule == dualpipev", lambda x: x.schedule == "dualpipev"),
-    Wish("schedule != gpipe, pp>1", lambda x: x.schedule != "gpipe" and x.pp > 1),
-)
-# From this seed on questions are about schedules that split the backward pass.
-SCHEDULED = 10_000
-HOST_WISHES = (
-    Wish("offload != none", offload=lambda o: o != "none"),
-    Wish("offload == activations", offload=lambda o: o == "activations"),
-    Wish("offload != none, pp>1", lambda x: x.pp > 1, offload=lambda o: o != "none"),
-)
+# From these seeds on questions are about where state lives, on hosts that hold some, and about schedules that split
+# the backward pass; below, they take turns over TOPICS.
+STATES, SCHEDULED = 1000, 10_000
 
 
 @dataclass(frozen=True)
@@ -199,19 +137,25 @@ def instance(seed: int) -> Instance:
     return build(seed)[0]
 
 
-def build(seed: int) -> tuple[Instance, PricedSpace]:
-    """The instance of a seed with all of its plans."""
+def priced(seed: int) -> tuple[PricedSpace, str, Wishes, Random]:
+    """The question of a seed with all of its plans, before the device memory is drawn."""
     random = Random(seed)
     for _ in range(10):
         asked, text, wishes = _question(random, seed)
         space = price_everything(asked, wishes)
         if space.plans or seed % 16 == 2:  # some questions are left that no layout answers
             break
-    capacity = _capacity(random, seed, space)
+    return space, text, wishes, random
+
+
+def build(seed: int) -> tuple[Instance, PricedSpace]:
+    """The instance of a seed with all of its plans."""
+    space, text, wishes, random = priced(seed)
+    asked, capacity = space.setting, _capacity(random, seed, space)
     space = replace(space, setting=with_memory(asked, capacity, asked.cluster.host_memory_bytes))
     best = space.best(capacity)
     endless_hosts_s = np.nan
-    if best is not None and best.host_bytes and random.random() < 0.7:
+    if best is not None and best.host_bytes and random.random() < (0.3 if _topic(seed) == "states" else 0.7):
         # Prices do not depend on how much the host holds, so its memory may be chosen afterwards too.
         endless_hosts_s = _best_s(space, capacity)
         host = int(best.host_bytes * random.uniform(0.2, 0.999))
@@ -261,10 +205,14 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
     return tuple(seen.values())
 
 
+def _topic(seed: int) -> str:
+    return "schedules" if seed >= SCHEDULED else "states" if seed >= STATES else TOPICS[seed % 8]
+
+
 def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     """Everything but the device memory."""
     large = seed % 10 == 9 and seed < SCHEDULED
-    topic = "schedules" if seed >= SCHEDULED else TOPICS[seed % 8]
+    topic = _topic(seed)
     mixture, two_kinds = random.random() < 0.4, random.random() < 0.4
     layers = random.choice((2, 3, 4) if large else (2, 3, 3, 4, 5, 5, 6, 7, 7))
     sequences = random.choice((2, 3, 4) if large else (1, 2, 3, 4, 6, 8, 12))
@@ -275,7 +223,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     if topic == "schedules":
         layers, sequences = random.choice((3, 4, 4, 5)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
-    hosts = topic == "host" or (topic == "memory" and random.random() < 0.5)
+    hosts = topic in ("host", "states") or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
     cluster = _cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
     seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
@@ -304,6 +252,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         "memory": [random.choice(MEMORY_WISHES[3 * (seed % 2) :]), ONE_BY_ONE, *([HOST_WISHES[0]] if hosts and seed % 3 == 1 else [])],
         # Not drawn for others, which would draw all else anew.
         "schedules": [random.choice(SCHEDULE_WISHES)] if topic == "schedules" else [],
+        "states": [STATE_WISHES[seed % len(STATE_WISHES)]],
     }[topic]  # fmt: skip
     further = 2 if large else int(topic != "memory" and (two_kinds or random.random() < 0.35))
     wanted += random.sample(ANY_WISHES, further)
@@ -316,6 +265,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         offload=lambda o: all(w.offload(o) for w in wanted),
         asks_schedule="schedule" in text,
         asks_sp="sp in" in text,
+        asks_offload="offload" in text,
     )
     return asked, text, wishes
 
@@ -355,7 +305,11 @@ def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
         return int(64e9)
     need = space.least_bytes_at(fastest.seconds * (1 + 1e-6))
     regime = (3 * seed + seed // 8) % 8  # every regime meets every topic
-    memory = TOPICS[seed % 8] == "memory"
+    if _topic(seed) == "states" and regime != 2:  # what state costs is seen where there is little room for it
+        return int(
+            leanest.device_bytes * 1.0001 + 0.999 * random.random() ** 3 * (need - leanest.device_bytes)
+        )
+    memory = _topic(seed) == "memory"
     if regime != 2 and (memory or (regime > 3 and space.setting.framework.chooses)):
         # The fastest row fits if some of its layers save less.
         own = space.least_bytes_of(fastest)
@@ -366,6 +320,11 @@ def _capacity(random: Random, seed: int, space: PricedSpace) -> int:
         return max(1, int(leanest.device_bytes * random.uniform(0.5, 0.99)))
     tight = random.choice((random.random(), random.random() ** 3))
     return int(leanest.device_bytes * 1.0001 + tight * 0.999 * (need - leanest.device_bytes))
+
+
+def _away(asked: Instance, what: str) -> bool:
+    """Whether the best plan keeps it on the host."""
+    return asked.answer is not None and what in OFFLOADS[int(asked.answer.row.offload[0])]
 
 
 def mix(instances: list[Instance]) -> dict[str, float]:
@@ -387,6 +346,12 @@ def mix(instances: list[Instance]) -> dict[str, float]:
         "vpp>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.vpp[0] > 1) for i in instances)
         / count,
         "ep>1 in the optimum": sum(i.answer is not None and bool(i.answer.row.ep[0] > 1) for i in instances)
+        / count,
+        "gradients on the host in the optimum": sum(_away(i, "gradients") for i in instances) / count,
+        "weights on the host in the optimum": sum(_away(i, "parameters") for i in instances) / count,
+        "weights kept in the optimum": sum(
+            i.answer is not None and not i.answer.row.reshard[0] for i in instances
+        )
         / count,
         "recompute in the optimum": sum(any(c for m in i.policies for c, _ in m) for i in instances) / count,
         "recompute by tensor in the optimum": sum(

@@ -2,7 +2,7 @@
 
 import numpy as np
 from exhaustive_oracle import hosts_of, placements_of
-from independent_rules import Candidate, broken, shortest_period
+from independent_rules import OFFLOAD_PREDICATES, Candidate, broken, shortest_period
 from instances import Instance
 
 from meshwright.costmodel.estimate import estimate
@@ -58,6 +58,9 @@ def flaws(asked: Instance, found: Found) -> list[str]:
         for code in some
     ]
     offload = OFFLOADS[int(found.row.offload[0])]
+    out += [
+        f"breaks {name!r}" for name, holds in OFFLOAD_PREDICATES.items() if not holds(setting, x, offload)
+    ]
     if not (
         asked.wishes.candidate(x)
         and all(map(asked.wishes.policy, policies))
@@ -101,6 +104,7 @@ def candidate_of(found: Found) -> Candidate:
         "cp_kind": CP_KINDS[values["cp_kind"]],
         "sp": bool(values["sp"]),
         "schedule": SCHEDULES[values["schedule"]],
+        "reshard": bool(values["reshard"]),
     }
     return Candidate(**values)
 
@@ -114,7 +118,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
     alike = all(len(some) <= 1 and not any("*" in word for word in some) for some in uniform)
     offload = OFFLOADS[int(row.offload[0])]
     if not any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix):
-        offload = {"activations": "none", "optimizer+activations": "optimizer"}.get(offload, offload)
+        offload = "none" if offload == "activations" else offload.removesuffix("+activations")
     return Layout(
         **x._asdict(),
         layers_per_stage=found.lengths,

@@ -79,7 +79,7 @@ def frames_of(rows: Rows) -> Rows:
     """The frame that each row is refined from."""
     one, zero = np.ones_like(rows.tp), np.zeros_like(rows.tp)
     return rows.with_columns(
-        dp_replicate=rows.dp, dp_shard=one, zero=zero, cp_kind=zero, ep=one, etp=one,
+        dp_replicate=rows.dp, dp_shard=one, zero=zero, reshard=one, cp_kind=zero, ep=one, etp=one,
         policies=np.zeros_like(rows.policies), offload=zero,
     )  # fmt: skip
 
@@ -94,7 +94,10 @@ def bounds_in_order(seed: int) -> dict[str, Floats]:
         table = StageTable.of(setting, part, best_comm(setting, part))
         out["row"][at] = row_bounds(table)
         still_open = part.with_columns(
-            dp_replicate=part.dp, dp_shard=np.ones_like(part.dp), zero=np.zeros_like(part.dp)
+            dp_replicate=part.dp,
+            dp_shard=np.ones_like(part.dp),
+            zero=np.zeros_like(part.dp),
+            reshard=np.ones_like(part.dp),
         )
         table = StageTable.of(setting, still_open, best_comm(setting, still_open))
         out["choice"][at] = row_bounds(table, once=0.0)

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from exhaustive_oracle import Wishes, candidates
 from independent_rules import Candidate
-from instances import (
+from instances import instance
+from wishes import (
     ANY_WISHES,
     CHUNK_WISHES,
     HOST_WISHES,
     NAME_WISHES,
     PIPELINE_WISHES,
     SCHEDULE_WISHES,
+    STATE_WISHES,
     Wish,
-    instance,
 )
 
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
@@ -194,7 +195,15 @@ def test_every_name_can_be_said() -> None:
 @pytest.mark.parametrize("seed", range(0, 32, 4))
 @pytest.mark.parametrize(
     "wish",
-    (*ANY_WISHES, *NAME_WISHES, *PIPELINE_WISHES, *CHUNK_WISHES, *HOST_WISHES, *SCHEDULE_WISHES),
+    (
+        *ANY_WISHES,
+        *NAME_WISHES,
+        *PIPELINE_WISHES,
+        *CHUNK_WISHES,
+        *HOST_WISHES,
+        *SCHEDULE_WISHES,
+        *STATE_WISHES,
+    ),
     ids=lambda w: w.text,
 )
 def test_text_and_python_agree_on_every_row(wish: Wish, seed: int) -> None:

@@ -48,6 +48,11 @@ FORBIDDEN: dict[str, tuple[str, Callable[[Candidate], bool]]] = {
         "schedule == zb_h2",  # needs three at pp=2, of the two sequences there are
         lambda x: x.schedule == "zb_h2",
     ),
+    "offloaded weights are sharded by ZeRO-3": ("offload == parameters, zero == 0", lambda x: x.zero == 0),
+    "offloaded gradients leave fully reduced": (
+        "offload == optimizer+gradients, dp_replicate == 2",
+        lambda x: x.dp_replicate == 2,
+    ),
 }
 # Rules that the lists of the space, or the placement of experts, keep anyway: dropping them changes nothing.
 BUILT_IN = {
@@ -72,9 +77,13 @@ def forbidden(name: str) -> Instance:
     # Ten alternating layers are two rounds of two chunks of two, and two layers left over.
     pattern = (0, 1) * 5 if name == "interleaved chunks are equal within a stage" else (0, 0)
     model = assemble(1024, 16_000, kinds[: max(pattern) + 1], pattern, tied=False)
-    asked = setting(model, parse_cluster("h100:2x1"), Training(2 * seq_len, seq_len))
     text, predicate = FORBIDDEN[name]
-    wishes = Wishes(candidate=predicate, asks_schedule="schedule" in text)
+    wishes, hosts = Wishes(candidate=predicate, asks_schedule="schedule" in text), {}
+    if text.startswith("offload"):
+        offload = text.partition(",")[0].removeprefix("offload == ")
+        wishes = Wishes(predicate, offload=lambda o: o == offload, asks_offload=True)
+        hosts = {"host_memory": "1 TB", "cpu_update": "1 Gparam/s"}
+    asked = setting(model, parse_cluster("h100:2x1", **hosts), Training(2 * seq_len, seq_len))
     return answered(-1, price_everything(asked, wishes), text, wishes)
 
 

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from exhaustive_oracle import DEGREES, Wishes, all_rows, cuts_of, hosts_of, placements_of, price_everything
-from independent_rules import PREDICATES, Candidate, well_formed
+from independent_rules import OFFLOAD_PREDICATES, PREDICATES, Candidate, well_formed
 from instances import build, instance
 
 from meshwright.costmodel.comm import PlacedComm
@@ -37,12 +37,13 @@ def test_the_oracle_knows_nothing_of_the_optimizer() -> None:
         "independent_rules",
         "instances",
         "tiny_models",
+        "wishes",
     ):
         assert "meshwright.optimizer" not in (Path(__file__).parent / f"{name}.py").read_text(), name
 
 
 def test_the_rules_have_the_same_names() -> None:
-    assert {rule.name for rule in RULES} == set(PREDICATES)
+    assert {rule.name for rule in RULES} == {*PREDICATES, *OFFLOAD_PREDICATES}
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
@@ -55,11 +56,17 @@ def test_every_rule_agrees_with_its_twin(seed: int) -> None:
         for name, values in zip(Candidate._fields, zip(*drawn, strict=True), strict=True)
     }
     kinds = len(setting.model.kinds)
-    zeros = np.zeros(len(drawn), np.int64)
-    rows = Rows(**columns, policies=np.zeros((len(drawn), kinds), np.int64), offload=zeros)
+    offloads = [random.choice(OFFLOADS) for _ in drawn]
+    coded = np.array([OFFLOADS.index(o) for o in offloads], np.int64)
+    rows = Rows(**columns, policies=np.zeros((len(drawn), kinds), np.int64), offload=coded)
     for rule in RULES:
         theirs = rule.holds(setting, rows)
-        ours = np.array([PREDICATES[rule.name](setting, x) for x in drawn])
+        if rule.name in PREDICATES:
+            ours = np.array([PREDICATES[rule.name](setting, x) for x in drawn])
+        else:
+            twin = OFFLOAD_PREDICATES[rule.name]
+            ours = np.array([twin(setting, x, o) for x, o in zip(drawn, offloads, strict=True)])
+            assert 0.05 < ours.mean() < 0.95
         differ = np.flatnonzero(theirs != ours)
         assert not len(differ), (rule.name, drawn[differ[0]])
 
@@ -71,7 +78,7 @@ def _anything(random: Random) -> Candidate:
         cp=random.choice((1, 1, 2, 3, 4)), cp_kind=random.choice(CP_KINDS), tp=tp, sp=random.random() < 0.7,
         pp=random.randint(1, 4), vpp=random.choice((1, 1, 2, 3)), schedule=random.choice(SCHEDULES),
         ep=random.choice((1, 1, 2, 3, 4)), etp=random.choice((1, tp)), micro_batch=random.choice((1, 1, 2, 3)),
-        sequences=random.choice((4, 6, 12, 24)),
+        sequences=random.choice((4, 6, 12, 24)), reshard=random.random() < 0.8,
     )  # fmt: skip
 
 
@@ -154,7 +161,7 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
         number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}
         spoken = {name: known[number.pop(name)] for name, known in WORDS.items()}
         layout = Layout(
-            **{**number, "sp": bool(number["sp"])},
+            **{**number, "sp": bool(number["sp"]), "reshard": bool(number["reshard"])},
             **spoken,
             layers_per_stage=batch.cuts[c],
             policies=words_of([[[(code, 1)] for code in row.policies[0].tolist()]], present)[0],

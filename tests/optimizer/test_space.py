@@ -1,20 +1,22 @@
 """The space lists exactly the layouts that are legal: nothing lost, nothing extra."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from independent_rules import Candidate
-from instances import SCHEDULED, build
+from independent_rules import PREDICATES, Candidate
+from instances import SCHEDULED, STATES, instance, priced
 
 from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.setting import Setting
 from meshwright.optimizer import space as spaces
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.space import Space, frames, with_experts, with_sharding
 
-SLICE = (*range(48), *range(SCHEDULED, SCHEDULED + 16))
+SLICE = (*range(32), *range(STATES, STATES + 8), *range(SCHEDULED, SCHEDULED + 12))
 
 # Rules that the lists are made by already, so that dropping the rule changes nothing.
 BUILT_IN = {
@@ -25,20 +27,22 @@ BUILT_IN = {
 }
 
 
+@cache
+def question(seed: int) -> tuple[Setting, str, set[tuple[int, ...]]]:
+    """Setting, constraints, and what plain loops with independently stated rules leave."""
+    space, constraints, *_ = priced(seed)
+    return space.setting, constraints, _columns(space.rows)
+
+
 def listed(seed: int) -> set[tuple[int, ...]]:
     """What the planner lists, before any bound."""
-    asked, _ = build(seed)
-    space, funnel = Space(asked.setting, parse_constraints(asked.constraints)), Funnel()
+    setting, constraints, _ = question(seed)
+    space, funnel = Space(setting, parse_constraints(constraints)), Funnel()
     frame = frames(space, funnel, space.batches)
     if not len(frame):
         return set()
     rows = with_experts(space, frame, funnel)
     return _columns(with_sharding(space, rows, funnel)[1]) if len(rows) else set()
-
-
-def legal(seed: int) -> set[tuple[int, ...]]:
-    """What plain loops with independently stated rules leave."""
-    return _columns(build(seed)[1].rows)
 
 
 def _columns(rows: Rows) -> set[tuple[int, ...]]:
@@ -47,21 +51,21 @@ def _columns(rows: Rows) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("seed", SLICE)
 def test_the_space_is_the_legal_layouts(seed: int) -> None:
-    assert listed(seed) == legal(seed)
+    assert listed(seed) == question(seed)[2]
 
 
 def test_kv_heads_that_a_divisor_of_the_heads_does_not_cut_refuse_it() -> None:
     """6 heads in 3 groups: tp=2 would give a rank a group and a half."""
-    asked, _ = build(0)
+    asked = instance(0)
     kind = asked.setting.model.kinds[0]
     grouped = replace(kind, attention=replace(kind.attention, heads=6, kv_heads=3))
     setting = replace(asked.setting, model=replace(asked.setting.model, kinds=(grouped,)))
     assert set(frames(Space(setting, ()), Funnel(), [setting.training.sequences]).tp.tolist()) <= {1, 3, 6}
 
 
-@pytest.mark.parametrize("name", [rule.name for rule in RULES if rule.name != "tp divides the heads"])
+@pytest.mark.parametrize("name", [name for name in PREDICATES if name != "tp divides the heads"])
 def test_a_dropped_rule_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [legal(seed) for seed in SLICE]
+    expected = [question(seed)[2] for seed in SLICE]
     monkeypatch.setattr(spaces, "RULES", tuple(r for r in RULES if r.name != name))
     caught = any(listed(seed) != right for seed, right in zip(SLICE, expected, strict=True))
     assert caught == (name not in BUILT_IN)

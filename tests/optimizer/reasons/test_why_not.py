@@ -97,7 +97,7 @@ def test_pins_read_like_layouts() -> None:
         ("ttp=4", UnknownNameError, "unknown layout key 'ttp'; did you mean tp or etp?"),
         ("layers=16/16", LayoutError, "layers of stages are the solver's to choose; leave layers out, or price them with estimate"),
         ("recompute=full/none", LayoutError, "recompute=full/none gives one each; pin one for all, or price that layout with estimate"),
-        ("offload=disk", UnknownNameError, "unknown value of offload 'disk'; known: activations, none, optimizer, optimizer+activations"),
+        ("offload=disk", UnknownNameError, "unknown value of offload 'disk'; known: activations, none, optimizer, optimizer+activations, optimizer+gradients, optimizer+gradients+activations, optimizer+gradients+parameters, optimizer+gradients+parameters+activations, optimizer+parameters, optimizer+parameters+activations, parameters, parameters+activations"),
         (7, LayoutError, "layout is 7; give a string such as 'tp=4,pp=1'"),
     ],
 )  # fmt: skip
