@@ -155,7 +155,7 @@ def test_prices_are_those_of_a_single_estimate(seed: int) -> None:
     for batch in (b for b in space.batches if b.seconds.size):
         # A row that may keep activations on the host and keeps none there is a layout of the class without.
         rows = space.rows[batch.of]
-        written = np.flatnonzero(~rows.offloads_activations | (rows.policies >> HOST > 0).any(axis=1))
+        written = np.flatnonzero(~rows.offloads("activations") | (rows.policies >> HOST > 0).any(axis=1))
         n, c = int(random.choice(written)), random.randrange(len(batch.cuts))
         row = rows[n : n + 1]
         number = {k: int(getattr(row, k)[0]) for k in Candidate._fields}

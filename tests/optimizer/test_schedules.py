@@ -51,7 +51,7 @@ def test_no_bound_of_a_layer_passes_its_seconds_where_weight_gradients_hide_noth
         if not len(rows):
             continue
         exact = StageTable.of(setting, rows, best_comm(setting, rows))
-        hosts = rows.offloads_activations[:, None]
+        hosts = rows.offloads("activations")[:, None]
         opened = np.where(hosts, open_code(True), open_code(False)) + np.zeros_like(rows.policies)
         none = StageTable.of(setting, rows.with_columns(policies=opened), best_comm(setting, rows))
         for k, chosen in enumerate(exact.shapes.chosen):

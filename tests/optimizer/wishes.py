@@ -75,6 +75,11 @@ SCHEDULE_WISHES = (
     Wish("schedule in {zb_h1,zb_h2}", lambda x: x.schedule in ("zb_h1", "zb_h2")),
     Wish("schedule == dualpipev", lambda x: x.schedule == "dualpipev"),
     Wish("schedule != gpipe, pp>1", lambda x: x.schedule != "gpipe" and x.pp > 1),
+    Wish(
+        "schedule in {zb_h1,dualpipev}, offload != none, zero != 1",
+        lambda x: x.schedule in ("zb_h1", "dualpipev") and x.zero != 1,
+        offload=lambda o: o != "none",
+    ),
 )
 HOST_WISHES = (
     Wish("offload != none", offload=lambda o: o != "none"),
