@@ -5,7 +5,7 @@ more while a layer runs backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.memory import transient
 from meshwright.costmodel.policy_front import unbeaten
+from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.costmodel.tensors import OPEN
@@ -23,7 +24,9 @@ from meshwright.optimizer.settled import Placed
 
 Array = NDArray[Any]
 Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
-_SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload", "splits")
+# Of a row's decisions, those that a layer's seconds and bytes do not depend on beside `splits` and the groups.
+_ELSEWHERE = {"dp_replicate", "dp_shard", "zero", "pp", "vpp", "schedule", "sequences", "policies"}
+_SHAPE = ("splits", *(f.name for f in fields(Rows) if f.name not in _ELSEWHERE))
 LESS = 1.0 - 1e-12  # room that rounding of sums may take
 AT_ONCE = 1 << 21  # numbers in one table of pairs
 _MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
