@@ -1,18 +1,26 @@
 """recommend(): model, cluster and batch in; proven best layout out."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+
+import numpy as np
 
 from meshwright.costmodel.doors import ModelSource
+from meshwright.costmodel.goals import STEP, goal_of
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import offload_refusal
+from meshwright.costmodel.limits.run_time import DAY_S
+from meshwright.costmodel.limits.token_cost import cost_unit, per_million_tokens, run_days
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
-from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, Plan, RunnerUp, Undecided
+from meshwright.optimizer.goals.fewest import Fewest
+from meshwright.optimizer.goals.ties import preferred
+from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, LimitMissed, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
     content_hash,
     error_band,
@@ -24,6 +32,7 @@ from meshwright.optimizer.question import (
     warnings_of,
 )
 from meshwright.optimizer.run_cost import run_of
+from meshwright.optimizer.settled import visible
 from meshwright.optimizer.shortfall import closest_miss
 from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
@@ -40,6 +49,9 @@ def recommend(
     training: Training,
     *,
     constraints: str | None = None,
+    goal: str = "step",
+    deadline_s: float | None = None,
+    within_s: float | None = None,
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
@@ -52,13 +64,16 @@ def recommend(
         model: a built-in name, a config.json, its folder, a dict or a ModelSpec.
         cluster: a cluster string such as 'h100:8x64', or a Cluster.
         constraints: for example 'tp<=8, pp in {1,2,4}, offload == none'.
+        goal: 'step' least step time, 'cost' least money per token, 'chips' fewest chips within a limit.
+        deadline_s: of 'chips': seconds of the whole run, with total_tokens of `training`; or
+        within_s: of 'chips': seconds of a step of the batch asked for.
         efficiency: 'default', 'ideal', 'mfu=0.4' or a calibration file.
         overlap: 'calibrated', 'full' or 'none'. comm_streams: 'shared' or 'independent'.
         framework: whose memory habits apply.
 
     Raises:
         InputError: the question is wrong. MissingFigureError: a figure it needs has no source.
-        Infeasible: proven that nothing fits. Undecided: the work limit came first.
+        Infeasible: proven that nothing fits; LimitMissed that nothing is in time. Undecided: the work limit came first.
     """
     given = resolve(
         model,
@@ -69,7 +84,8 @@ def recommend(
         comm_streams=comm_streams,
         framework=framework,
     )
-    return recommend_in(given, constraints, options)
+    chosen = goal_of(goal, given.training, deadline_s=deadline_s, within_s=within_s)
+    return recommend_in(replace(given, goal=chosen), constraints, options)
 
 
 def recommend_in(
@@ -89,17 +105,39 @@ def recommend_in(
     space = Space(given, wishes)
     if not space.offloads and (refusals := not_considered(space)):
         raise MissingFigureError(refusals[0].removeprefix("not considered: "))
-    search = Search(space, options, watch=watch)
-    whole = search.run()
-    ended = Interrupted if search.stopped else Undecided
+    search, open_devices = Search(space, options, watch=watch), None
+    if given.goal.limit_s is None:
+        whole = search.run()
+    else:
+        fewest = Fewest(space, options, given.goal.limit_s, watch)
+        fewest.run()
+        search, whole, open_devices = fewest.search, fewest.whole, fewest.open_devices
+    ended = Interrupted if search.stopped and not whole else Undecided
     if not search.best:
-        if search.undecided:
+        if search.undecided or open_devices is not None:
             raise ended(_cut_short(search, whole, "no plan found yet"), None)
+        if given.goal.limit_s is not None:
+            raise _missed(recommend_in(replace(given, goal=STEP), constraints, options, watch), given, search)
         raise infeasible(search)
-    plan = plan_of(search, constraints)
+    plan = plan_of(search, constraints, open_devices)
     if plan.certificate.status != "OPTIMAL":
         raise ended(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
     return plan
+
+
+def _missed(fastest: Plan, given: Setting, search: Search) -> LimitMissed:
+    """No plan is in time: what the fastest takes, and the ways out."""
+    goal, takes_s = given.goal, fastest.certificate.value_s
+    limit, takes = f"{goal.limit_s:.4g} s a step", f"{takes_s:.4g} s a step"
+    days, option = run_days(given.training, takes_s), "--within"
+    if goal.deadline_s is not None and days is not None:
+        limit, takes = f"{goal.deadline_s / DAY_S:.4g} days ({limit})", f"{days:.4g} days ({takes})"
+        option = "--deadline"
+    return LimitMissed(
+        f"no plan takes at most {limit}: the fastest takes {takes} on {fastest.layout.devices} of "
+        f"{given.cluster.devices} devices; give a longer {option}, or more chips.",
+        goal, fastest, search.funnel.removed,
+    )  # fmt: skip
 
 
 def _cut_short(search: Search, whole: bool, left: str) -> str:
@@ -160,23 +198,32 @@ def infeasible(search: Search) -> Infeasible:
     )
 
 
-def plan_of(search: Search, constraints: str | None) -> Plan:
-    """The answer of a finished search that found something."""
+def plan_of(search: Search, constraints: str | None, open_devices: int | None = None) -> Plan:
+    """The answer of a finished search that found something; fewer devices from `open_devices` on were left open."""
     space, inputs = search.space, inputs_of(search.setting, constraints)
-    given, ranked = space.setting, search.ranked
-    best = ranked[0]
+    given, best = space.setting, preferred(search)
+    ranked = [best, *(f for f in search.ranked if visible(f.row) != visible(best.row))]
     layout, priced = decode(given, best)
     if broken := list(violations(given, layout, priced)):
         raise AssertionError(f"the chosen plan breaks its own rules: {broken}")
     band, source = error_band(given)
-    bound = min([best.value_s - best.slack_s, *search.undecided])
-    proven = bound >= best.value_s - best.slack_s
+    first = search.ranked[0]  # of plans that are equally good another may be preferred
+    least = first.value_s - first.slack_s
+    bound = min([least, *search.undecided])
+    proven = bound >= least and open_devices is None
+    value, unit = in_unit(given, best.value_s, layout.devices)
     certificate = Certificate(
         status="OPTIMAL" if proven else "FEASIBLE",
         value_s=best.value_s,
         bound_s=bound,
-        slack_s=best.slack_s,
-        space_hash=content_hash({"inputs": inputs, "versions": versions()}),
+        slack_s=max(best.slack_s, best.value_s - least),
+        goal=given.goal.name,
+        value=value,
+        bound=in_unit(given, bound, open_devices or layout.devices)[0],
+        unit=unit,
+        limit_s=given.goal.limit_s,
+        deadline_s=given.goal.deadline_s,
+        space_hash=content_hash({"inputs": inputs, "goal": asdict(given.goal), "versions": versions()}),
         entered=search.funnel.entered,
         removed=search.funnel.removed,
         solved=search.solved,
@@ -185,9 +232,9 @@ def plan_of(search: Search, constraints: str | None) -> Plan:
     )
     others = []
     for found in ranked[1 : search.options.runner_ups + 1]:
-        scale = int(found.row.sequences[0]) / given.training.sequences
+        each = float(per_batch(given, found.row, np.ones(1))[0])
         in_band = found.value_s <= best.value_s * (1 + band)
-        others.append(RunnerUp(layout_of(given, found), found.value_s * scale, found.value_s, in_band))
+        others.append(RunnerUp(layout_of(given, found), found.value_s / each, found.value_s, in_band))
     return Plan(
         inputs=inputs,
         layout=layout,
@@ -207,17 +254,21 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     total, levels = given.cluster.devices, levels_used(given, layout)
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
+    if given.goal.limit_s is not None:
+        return Idle(total - layout.devices, levels, "the goal is fewest chips: this plan is within its limit without them")
     more = Search(space, replace(search.options, runner_ups=0), least_devices=layout.devices + 1)
     more.watch = search.watch
     whole = more.run(_IDLE_REFINEMENTS)
     if more.best:
         other = more.ranked[0]
+        value, unit = in_unit(given, other.value_s, int(other.row.devices[0]))
         reason = (
-            f"the best layout {'' if whole else 'found '}on more devices uses {int(other.row.devices[0])} and takes {other.value_s:.4g} s "
-            f"a step, {other.value_s / best.value_s - 1:.1%} more than this one"
+            f"the best layout {'' if whole else 'found '}on more devices uses {int(other.row.devices[0])} and takes {value:.4g} {unit}, "
+            f"{other.value_s / best.value_s - 1:.1%} more than this one"
         )
     elif not whole:
-        reason = "layouts on more devices exist, but none is faster; a short search found none that fits"
+        better = "cheaper" if given.goal.name == "cost" else "faster"
+        reason = f"layouts on more devices exist, but none is {better}; a short search found none that fits"
     elif TOO_LARGE in more.funnel.removed:
         reason = "layouts on more devices exist, but none of them fits the device memory"
     else:
@@ -227,6 +278,16 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
             f"{given.model.layers} layers, and each network level holds a whole factor of every degree"
         )
     return Idle(total - layout.devices, levels, reason)
+
+
+def in_unit(given: Setting, value_s: float, devices: int) -> tuple[float, str]:
+    """A value of the search in the goal's own unit."""
+    cluster = given.cluster
+    if given.goal.name == "cost":
+        return per_million_tokens(cluster, given.training, value_s), cost_unit(cluster)
+    if given.goal.name == "chips":
+        return devices / cluster.chip.devices_per_chip, "chips"
+    return value_s, "s a step"
 
 
 def batches_left_out(search: Search) -> tuple[str, ...]:
