@@ -248,6 +248,7 @@ class LimitMissed(Infeasible):
     def __init__(self, reason: str, goal: Goal, fastest: Plan, removed: dict[str, int]) -> None:
         super().__init__(reason, None, None, removed)
         self.goal, self.fastest = goal, fastest
+        self.args = (reason,)
 
     def to_dict(self) -> dict[str, Any]:
         """The same with the fastest plan."""

@@ -17,10 +17,19 @@ from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.constraints import parse_constraints
-from meshwright.optimizer.decode import decode, layout_of
-from meshwright.optimizer.goals.fewest import Fewest
+from meshwright.optimizer.decode import decode, layout_of, value_of
+from meshwright.optimizer.goals.fewest import ROOM, Fewest
 from meshwright.optimizer.goals.ties import preferred
-from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, LimitMissed, Plan, RunnerUp, Undecided
+from meshwright.optimizer.plan import (
+    Certificate,
+    Idle,
+    Infeasible,
+    Interrupted,
+    LimitMissed,
+    Plan,
+    RunnerUp,
+    Undecided,
+)
 from meshwright.optimizer.question import (
     content_hash,
     error_band,
@@ -100,11 +109,7 @@ def recommend_in(
     """
     check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
-    wishes = parse_constraints(constraints)
-    refuse_impossible(given, wishes)
-    space = Space(given, wishes)
-    if not space.offloads and (refusals := not_considered(space)):
-        raise MissingFigureError(refusals[0].removeprefix("not considered: "))
+    space = space_of(given, constraints)
     search, open_devices = Search(space, options, watch=watch), None
     if given.goal.limit_s is None:
         whole = search.run()
@@ -115,14 +120,27 @@ def recommend_in(
     ended = Interrupted if search.stopped and not whole else Undecided
     if not search.best:
         if search.undecided or open_devices is not None:
-            raise ended(_cut_short(search, whole, "no plan found yet"), None)
+            raise ended(cut_short(search, whole, "no plan found yet"), None)
         if given.goal.limit_s is not None:
             raise _missed(recommend_in(replace(given, goal=STEP), constraints, options, watch), given, search)
         raise infeasible(search)
     plan = plan_of(search, constraints, open_devices)
     if plan.certificate.status != "OPTIMAL":
-        raise ended(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
+        raise ended(cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
     return plan
+
+
+def space_of(given: Setting, constraints: str | None) -> Space:
+    """The space of a question.
+
+    Raises: LayoutError, UnknownNameError, MissingFigureError for constraints that leave it nothing.
+    """
+    wishes = parse_constraints(constraints)
+    refuse_impossible(given, wishes)
+    space = Space(given, wishes)
+    if not space.offloads and (refusals := not_considered(space)):
+        raise MissingFigureError(refusals[0].removeprefix("not considered: "))
+    return space
 
 
 def _missed(fastest: Plan, given: Setting, search: Search) -> LimitMissed:
@@ -140,7 +158,7 @@ def _missed(fastest: Plan, given: Setting, search: Search) -> LimitMissed:
     )  # fmt: skip
 
 
-def _cut_short(search: Search, whole: bool, left: str) -> str:
+def cut_short(search: Search, whole: bool, left: str) -> str:
     """Which limit ended the search, its value, and the option that raises it.
 
     Candidates that the solver's work limit left open end a search too, once there are too many of them.
@@ -242,7 +260,12 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
         certificate=certificate,
         runner_ups=tuple(others),
         idle=idle_of(search, layout, best),
-        warnings=(*warnings_of(given, priced.stage_bytes), *not_considered(space), *batches_left_out(search)),
+        warnings=(
+            *warnings_of(given, priced.stage_bytes),
+            *not_considered(space),
+            *batches_left_out(search),
+            *_past_limit(given, value_of(given, best.row, priced)),
+        ),
         provenance=provenance_of(given),
         run=run_of(given, priced),
     )
@@ -255,7 +278,11 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
     if given.goal.limit_s is not None:
-        return Idle(total - layout.devices, levels, "the goal is fewest chips: this plan is within its limit without them")
+        return Idle(
+            total - layout.devices,
+            levels,
+            "the goal is fewest chips: this plan is within its limit without them",
+        )
     more = Search(space, replace(search.options, runner_ups=0), least_devices=layout.devices + 1)
     more.watch = search.watch
     whole = more.run(_IDLE_REFINEMENTS)
@@ -288,6 +315,16 @@ def in_unit(given: Setting, value_s: float, devices: int) -> tuple[float, str]:
     if given.goal.name == "chips":
         return devices / cluster.chip.devices_per_chip, "chips"
     return value_s, "s a step"
+
+
+def _past_limit(given: Setting, step_s: float) -> tuple[str, ...]:
+    """What rounding in the solver let pass: less than its slack."""
+    limit_s = given.goal.limit_s
+    if limit_s is None or step_s <= limit_s * ROOM:
+        return ()
+    return (
+        f"the step passes the limit of {limit_s:.10g} s by {step_s - limit_s:.1e} s, less than rounding in the solver hides",
+    )
 
 
 def batches_left_out(search: Search) -> tuple[str, ...]:

@@ -6,17 +6,55 @@ none (then no lower one does). At the count that is left the fastest plan is sea
 proof that no plan on fewer devices keeps the limit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from numpy.typing import NDArray
+
+from meshwright.costmodel.rows import Rows
 from meshwright.optimizer.bounds import frame_bounds
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.queue import Level
-from meshwright.optimizer.solve import Search, SolveOptions, Watch
+from meshwright.optimizer.solve import Found, Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space, frames
 
+Array = NDArray[Any]
+
+LATE = "the bound of the degrees passes the limit"
 # A limit is passed by so much, so that a plan that meets it exactly is not lost to rounding.
 ROOM = 1 + 1e-9
+
+
+@dataclass
+class _Within(Search):
+    """A search for plans within a limit that may be far from the best there is.
+
+    Until the list of plans is full it goes straight down, as a search without a limit does; slower plans are dropped at
+    the end.
+    """
+
+    limit_s: float = float("inf")
+
+    @property
+    def cutoff_s(self) -> float:
+        cutoff = super().cutoff_s
+        return min(cutoff, self.limit_s * ROOM) if len(self.best) > self.options.runner_ups else cutoff
+
+    def run(self, refinements: int | None = None) -> bool:
+        whole = super().run(refinements)
+        self.best = {kind: found for kind, found in self.best.items() if self.keeps(found)}
+        return whole
+
+    def keeps(self, found: Found) -> bool:
+        """Whether a plan is within the limit, as far as rounding in the solver can tell."""
+        return found.value_s <= self.limit_s * ROOM + found.slack_s
+
+    def _frames(self) -> Iterator[tuple[Array, Rows]]:
+        for bounds, frame in super()._frames():
+            near = bounds < self.limit_s * ROOM
+            self.funnel.remove(LATE, int((~near).sum()))
+            yield bounds[near], frame[near]
 
 
 @dataclass
@@ -77,19 +115,21 @@ class Fewest:
                 found.update(frame.devices[near].tolist())
         return sorted(found)
 
-    def _search(self, least: int, most: int, first: bool = False) -> Search:
+    def _search(self, least: int, most: int, first: bool = False) -> _Within:
         """A search over some counts; with `first` any plan will do."""
-        watch, options = self.watch, self.options
+        watch = self.watch
 
         def any_plan(search: Search, bound_s: float, levels: Sequence[Level]) -> bool:
-            return bool(search.best) or (watch is not None and watch(search, bound_s, levels))
+            assert isinstance(search, _Within)
+            found = any(map(search.keeps, search.best.values()))
+            return found or (watch is not None and watch(search, bound_s, levels))
 
-        return Search(
+        return _Within(
             self.space,
-            replace(options, runner_ups=0) if first else options,
+            replace(self.options, runner_ups=0) if first else self.options,
             self.funnel,
             least_devices=least,
             most_devices=most,
-            within_s=self.limit_s * ROOM,
             watch=any_plan if first else watch,
+            limit_s=self.limit_s,
         )
