@@ -151,8 +151,8 @@ def share(option: str, zero: bool = False) -> Callable[[str], float]:
         except ValueError:
             value = -1.0
         if not (0 < value < 1 or (zero and value == 0)):
-            least = "from" if zero else "above"
-            raise InputError(f"{option}: {text[:40]!r} is not a share {least} 0% and below 100%, such as 5%")
+            least = "from 0% to below 100%" if zero else "above 0% and below 100%"
+            raise InputError(f"{option}: {text[:40]!r} is not a share {least}, such as 5%")
         return value
 
     return read

@@ -40,7 +40,7 @@ def front(made: Front) -> Iterator[Block]:
         yield faint(f"all: {', '.join(same)}")
     if made.apart:
         yield line(
-            f"every next plan has at least {made.apart:.3g} less {'memory' if 'memory' in made.axes else 'chips'}; more lie between"
+            f"every next plan has at least {100 * made.apart:.3g}% less {'memory' if 'memory' in made.axes else 'chips'}; more lie between"
         )
     if made.proven:
         yield line(
