@@ -110,23 +110,25 @@ def recommend_in(
     check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
     space = space_of(given, constraints)
-    search, open_devices = Search(space, options, watch=watch), None
-    if given.goal.limit_s is None:
+    fewest = None if given.goal.limit_s is None else Fewest(space, options, given.goal.limit_s, watch)
+    if fewest is None:
+        search = Search(space, options, watch=watch)
         whole = search.run()
     else:
-        fewest = Fewest(space, options, given.goal.limit_s, watch)
         fewest.run()
-        search, whole, open_devices = fewest.search, fewest.whole, fewest.open_devices
-    ended = Interrupted if search.stopped and not whole else Undecided
+        search, whole = fewest.search, fewest.whole
+    open_devices, left_open = (fewest.open_devices, fewest.left_open) if fewest else (None, None)
+    cut, was_whole = left_open or (search, whole)
+    ended = Interrupted if cut.stopped else Undecided
     if not search.best:
-        if search.undecided or open_devices is not None:
-            raise ended(cut_short(search, whole, "no plan found yet"), None)
-        if given.goal.limit_s is not None:
+        if cut.undecided:
+            raise ended(cut_short(cut, was_whole, "no plan found yet"), None)
+        if fewest:
             raise _missed(recommend_in(replace(given, goal=STEP), constraints, options, watch), given, search)
         raise infeasible(search)
     plan = plan_of(search, constraints, open_devices)
     if plan.certificate.status != "OPTIMAL":
-        raise ended(cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
+        raise ended(cut_short(cut, was_whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
     return plan
 
 

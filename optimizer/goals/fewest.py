@@ -65,7 +65,7 @@ class Fewest:
         search: the one that holds the plan; the last one where there is none.
         whole: it was not cut short.
         open_devices: least count that a limit of the search left open; None where fewer devices than the plan's are
-            proven to be too few.
+            proven to be too few. left_open: the search that did, and whether it was whole.
     """
 
     space: Space
@@ -75,6 +75,7 @@ class Fewest:
     search: Search = field(init=False)
     whole: bool = field(init=False, default=True)
     open_devices: int | None = field(init=False, default=None)
+    left_open: tuple[Search, bool] | None = field(init=False, default=None)
     funnel: Funnel = field(init=False, default_factory=Funnel)
 
     def run(self) -> None:
@@ -89,8 +90,8 @@ class Fewest:
             if probe.best:
                 high, known, self.search = counts.index(int(probe.ranked[0].row.devices[0])), True, probe
                 continue
-            if not whole or probe.undecided:
-                self.open_devices = counts[low] if self.open_devices is None else self.open_devices
+            if self.open_devices is None and (not whole or probe.undecided):
+                self.open_devices, self.left_open = counts[low], (probe, whole)
             low = middle + 1
             if not known:
                 self.search, self.whole = probe, whole
@@ -104,6 +105,7 @@ class Fewest:
                 self.search = last
             else:  # cut short: the plan of a probe is all there is
                 self.search.undecided += last.undecided
+                self.search.stopped = last.stopped
 
     def _counts(self) -> list[int]:
         """Counts of devices with a frame whose bound keeps the limit, ascending."""

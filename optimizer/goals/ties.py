@@ -4,11 +4,13 @@ Lexicographic by solving: the value is pinned at the best one and its slack, the
 plan is left, then what still fits is listed and the simplest of it taken.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
 from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.optimizer.decode import decode, value_of
+from meshwright.optimizer.queue import Level
 from meshwright.optimizer.settled import order
 from meshwright.optimizer.solve import Found, Search
 from meshwright.optimizer.space import Space
@@ -32,7 +34,11 @@ def preferred(search: Search) -> Found:
     def parts_of(found: Found) -> int:
         return ceil(max(decode(given, found)[1].stage_bytes) / part)
 
-    most = value(best) + best.slack_s
+    def looks_on(again: Search, bound_s: float, levels: Sequence[Level]) -> bool:
+        """Shows the search that is settled; it may still end this one."""
+        return search.watch is not None and search.watch(search, least_s, levels)
+
+    most, least_s = value(best) + best.slack_s, best.value_s - best.slack_s
 
     def tied(parts: int, runner_ups: int = 0) -> list[Found]:
         """Plans of the best value in so many parts of the memory."""
@@ -43,7 +49,7 @@ def preferred(search: Search) -> Found:
             least_devices=search.least_devices,
             most_devices=search.most_devices,
             within_s=most,
-            watch=search.watch,
+            watch=looks_on,
         )
         again.run()
         return [found for found in again.ranked if value(found) <= most]

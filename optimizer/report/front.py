@@ -1,6 +1,6 @@
 """The page, the table file and the picture of a front."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from meshwright.optimizer.report import words
 from meshwright.optimizer.report.answer import question
 from meshwright.optimizer.report.page import Block, alarm, faint, line, table, title
 from meshwright.optimizer.report.plot import Curve, draw
-from meshwright.optimizer.report.table import write_rows
+from meshwright.optimizer.report.table import Cell, write_rows
 
 _GIB = 2.0**-30
 
@@ -74,7 +74,7 @@ def write(path: str | PathLike[str], made: Front) -> None:
         made.cost_unit.replace(" ", "_").replace("-", "_").lower(),
         "proven",
     )
-    rows = [
+    rows: list[Sequence[Cell]] = [
         (p.step_s, p.chips, p.device_bytes, p.cost, p.proven, *words.visible(p.layout, kinds).values())
         for p in made.points
     ]

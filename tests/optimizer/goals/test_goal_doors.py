@@ -108,7 +108,9 @@ def test_without_a_price_cost_is_chip_seconds() -> None:
     proof = plan.certificate
     assert proof.unit == "chip-seconds per million tokens"
     rounding = proof.slack_s / proof.value_s
-    assert proof.value == pytest.approx(plan.estimate.step_s * plan.layout.devices / 2**18 * 1e6, rel=rounding)
+    assert proof.value == pytest.approx(
+        plan.estimate.step_s * plan.layout.devices / 2**18 * 1e6, rel=rounding
+    )
 
 
 def test_a_missed_limit_is_a_proven_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
