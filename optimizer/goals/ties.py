@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import ceil
 
 from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.decode import decode, value_of
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.settled import order
@@ -17,6 +18,8 @@ from meshwright.optimizer.space import Space
 
 # Headroom counts in so many parts of the usable memory: closer plans are equal.
 PARTS_OF_MEMORY = 100
+# What every visible kind has of its own, by the names of constraints.
+PINNED = ("tp", "cp", "pp", "vpp", "micro_batch", "dp_shard", "zero", "ep")
 # Tied plans that are compared for simplicity.
 MOST = 16
 
@@ -40,11 +43,13 @@ def preferred(search: Search) -> Found:
 
     most, least_s = value(best) + best.slack_s, best.value_s - best.slack_s
 
+    wishes = (*search.space.constraints, *_of_kinds(search, most))
+
     def tied(parts: int, runner_ups: int = 0) -> list[Found]:
         """Plans of the best value in so many parts of the memory."""
         leaner = replace(given, memory_limit_bytes=int(parts * part))
         again = Search(
-            Space(leaner, search.space.constraints, search.space.rules),
+            Space(leaner, wishes, search.space.rules),
             replace(search.options, runner_ups=runner_ups),
             least_devices=search.least_devices,
             most_devices=search.most_devices,
@@ -65,6 +70,19 @@ def preferred(search: Search) -> Found:
     return min(
         [best, *tied(some, MOST - 1)],
         key=lambda found: (simplicity(decode(given, found)[0]), order(found.row)),
+    )
+
+
+def _of_kinds(search: Search, most: float) -> tuple[Constraint, ...]:
+    """What plans of value `most` at the utmost must be: the list of a search holds the best of each visible kind, so where
+    it reaches beyond `most`, only the kinds of the plans up to there; else nothing."""
+    best = search.ranked[0]
+    if search.cutoff_s - best.slack_s <= most:
+        return ()
+    rows = [found.row for found in search.ranked if found.value_s - found.slack_s <= most]
+    pins = {name: sorted({str(int(getattr(row, name)[0])) for row in rows}) for name in PINNED}
+    return tuple(
+        Constraint(f"{name} of tied plans", name, "in", tuple(values)) for name, values in pins.items()
     )
 
 

@@ -22,8 +22,9 @@ from meshwright.optimizer.solve import Search, SolveOptions
 from meshwright.optimizer.space import Space
 
 QUICK = SolveOptions(runner_ups=0, refinements=10**6)
+LISTING = SolveOptions(runner_ups=3, refinements=10**6)
 # Counts of devices to choose from, pipelines, infeasible ones; the others take long or have one count.
-SEEDS = (15, 20, 21, 34, 41, 43, 49, 59)
+SEEDS = (15, 21, 34, 41, 59)
 # The search alone stops at a plan with less to spare than another of the same value.
 TIED = (0, 10, 38, 40)
 FLOATS = 1e-9
@@ -35,10 +36,10 @@ def asked(seed: int) -> tuple[Instance, Plans]:
     return made, plans_of(space)
 
 
-def solved(made: Instance, goal: Goal) -> Plan | None:
+def solved(made: Instance, goal: Goal, options: SolveOptions = QUICK) -> Plan | None:
     """None where nothing fits or nothing is in time."""
     try:
-        return recommend_in(replace(made.setting, goal=goal), made.constraints, QUICK)
+        return recommend_in(replace(made.setting, goal=goal), made.constraints, options)
     except LimitMissed as late:
         assert late.goal == goal and made.answer is not None
         proof = late.fastest.certificate
@@ -81,7 +82,7 @@ def check_chips(seed: int) -> None:
     made, plans = asked(seed)
     fastest = 1.0 if made.answer is None else made.answer.seconds
     last = None
-    for times in (0.97, 1.0, 1.31, 2.6, 7.0, 1e6):
+    for times in (0.97, 1.0, 1.31, 4.0):
         limit = fastest * times
         plan, expected = solved(made, Goal("chips", limit)), plans.fewest(limit * (1 + FLOATS))
         assert (plan is None) == (expected is None), (str(made), times)
@@ -122,9 +123,13 @@ def test_goals_equal_exhaustive_search_on_more_instances(seed: int) -> None:
 def check_tie(seed: int) -> bool:
     """The plan recommended, held against every plan of its value; whether the search alone leaves less to spare."""
     made, plans = asked(seed)
-    plan = solved(made, Goal())
+    plan = solved(made, Goal(), LISTING)
     if plan is None:
         return False
+    # A list tells which kinds are tied; without one all are looked at. Placements of one value may differ.
+    alone = solved(made, Goal())
+    assert alone is not None and alone.memory == plan.memory
+    assert simplicity(alone.layout) == simplicity(plan.layout)
     part = made.setting.capacity_bytes / PARTS_OF_MEMORY
     best, slack = float(plans.seconds.min()), plan.certificate.slack_s
     # Plans within rounding of the slack's edge may count as equal or not.
