@@ -1,0 +1,97 @@
+"""Fronts against exhaustive search: the same plans, each undominated and the optimum of its own limit."""
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from math import ceil
+
+import pytest
+from goal_oracle import Plans, plans_of
+from instances import Instance, build
+
+from meshwright.optimizer.constraints import parse_constraints
+from meshwright.optimizer.goals.front import Front, front_in
+from meshwright.optimizer.plan import Infeasible
+from meshwright.optimizer.solve import Search, SolveOptions
+from meshwright.optimizer.space import Space
+
+QUICK = SolveOptions(runner_ups=0, refinements=10**6)
+AXES = (
+    ("time", "chips"),
+    ("time", "memory"),
+    ("time", "cost"),
+    ("cost", "memory"),
+    ("chips", "cost"),
+    ("memory", "time"),
+)
+SEEDS = (15, 21, 27, 51)
+ROUNDING = 1e-6
+
+
+@lru_cache
+def asked(seed: int) -> tuple[Instance, Plans]:
+    made, space = build(seed)
+    return made, plans_of(space)
+
+
+def units(made: Instance, axis: str) -> float:
+    """What the oracle's number is in the front's unit, at cost left out: its order is what counts."""
+    return 1 / made.setting.cluster.chip.devices_per_chip if axis == "chips" else 1.0
+
+
+def check(seed: int, axes: tuple[str, str]) -> int:
+    made, plans = asked(seed)
+    if made.answer is None:
+        with pytest.raises(Infeasible):
+            front_in(made.setting, ",".join(axes), made.constraints, options=QUICK)
+        return 0
+    found = front_in(made.setting, ",".join(axes), made.constraints, points=10_000, options=QUICK)
+    expected = plans.front(axes, ROUNDING)
+    assert found.proven and len(found.points) == len(expected), str(made)
+    for point, pair in zip(found.points, expected, strict=True):
+        for axis, value in zip(axes, pair, strict=True):
+            ours = point.step_s * point.layout.devices if axis == "cost" else point.on(axis)
+            assert ours == pytest.approx(value * units(made, axis), rel=ROUNDING), (str(made), axis)
+    undominated(found)
+    return len(found.points)
+
+
+def undominated(found: Front) -> None:
+    a, b = found.axes
+    for one, other in pairwise(found.points):
+        assert one.on(a) < other.on(a) and one.on(b) > other.on(b)
+
+
+@pytest.mark.parametrize("axes", AXES, ids=",".join)
+def test_fronts_equal_exhaustive_search(axes: tuple[str, str]) -> None:
+    assert max(check(seed, axes) for seed in SEEDS) > 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("axes", AXES, ids=",".join)
+@pytest.mark.parametrize("seed", [seed for seed in range(60) if seed not in (26, 33, 39)])
+def test_fronts_equal_exhaustive_search_on_more_instances(seed: int, axes: tuple[str, str]) -> None:
+    check(seed, axes)
+
+
+def test_each_plan_is_the_optimum_of_its_own_limit() -> None:
+    made, _ = asked(49)
+    wishes = parse_constraints(made.constraints)
+    for point in front_in(made.setting, "time,memory", made.constraints, options=QUICK).points:
+        tight = replace(made.setting, memory_limit_bytes=ceil(point.device_bytes))
+        again = Search(Space(tight, wishes), QUICK)
+        again.run()
+        assert again.ranked[0].value_s == pytest.approx(point.step_s, rel=2 * point.slack + 1e-9)
+
+
+def test_plans_apart_are_some_of_the_front_and_few_points_say_so() -> None:
+    made, _ = asked(49)
+    every = front_in(made.setting, "time,memory", made.constraints, options=QUICK)
+    some = front_in(made.setting, "time,memory", made.constraints, apart=0.2, options=QUICK)
+    assert 1 < len(some.points) < len(every.points) and some.proven
+    for one, other in pairwise(some.points):
+        assert other.device_bytes <= 0.8 * one.device_bytes
+    least = [p.step_s for p in every.points]
+    assert all(any(p.step_s == pytest.approx(s, rel=ROUNDING) for s in least) for p in some.points)
+    few = front_in(made.setting, "time,memory", made.constraints, points=2, options=QUICK)
+    assert not few.proven and few.open_end.startswith("the walk ended after 2 plans; raise --points")
