@@ -23,6 +23,7 @@ from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 Array = NDArray[Any]
 
 MASTER_BYTES = 4
+ROUNDING_BYTES = 0.1  # sums of the same bytes in another order differ by less
 STATE_PARTS = ("parameters", "master", "optimizer", "gradients")
 # ZeRO level from which a part is sharded.
 ZERO_FROM = {"optimizer": 1, "master": 1, "gradients": 2, "parameters": 3}

@@ -24,7 +24,7 @@ from meshwright.optimizer.settled import Placed
 Array = NDArray[Any]
 Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
 _SHAPE = ("micro_batch", "cp", "cp_kind", "tp", "sp", "ep", "etp", "offload", "splits")
-LESS = 1.0 - 1e-12  # room that rounding of sums may take
+LESS = 1.0 - 1e-12  # of a sum, for what rounding may take
 AT_ONCE = 1 << 21  # numbers in one table of pairs
 _MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
 
@@ -210,7 +210,7 @@ def _of_one(offer: Offer, layers: Array, room: Room, others: Array) -> tuple[Arr
         n, each = layers[e, None], room[e]
         heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working)
         most, least = _layers_within(
-            each.for_saved(heavy) * LESS - saved, offer.device[i], offer.device[j], n
+            each.for_saved(heavy) - saved, offer.device[i], offer.device[j], n
         )
         if limited:
             left = np.where(np.isfinite(each.host), each.host * LESS, np.inf)[:, None] - kept

@@ -5,12 +5,13 @@ from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 
+import numpy as np
 import pytest
 from goal_oracle import Plans, plans_of
 from instances import Instance, build
 
 from meshwright.optimizer.constraints import parse_constraints
-from meshwright.optimizer.goals.front import Front, front_in
+from meshwright.optimizer.goals.front import Front, Point, front_in
 from meshwright.optimizer.plan import Infeasible
 from meshwright.optimizer.solve import Search, SolveOptions
 from meshwright.optimizer.space import Space
@@ -25,7 +26,7 @@ AXES = (
     ("memory", "time"),
 )
 SEEDS = (15, 21, 27, 51)
-ROUNDING = 1e-6
+FLOATS = 1e-9
 
 
 @lru_cache
@@ -46,14 +47,21 @@ def check(seed: int, axes: tuple[str, str]) -> int:
             front_in(made.setting, ",".join(axes), made.constraints, options=QUICK)
         return 0
     found = front_in(made.setting, ",".join(axes), made.constraints, points=10_000, options=QUICK)
-    expected = plans.front(axes, ROUNDING)
-    assert found.proven and len(found.points) == len(expected), str(made)
-    for point, pair in zip(found.points, expected, strict=True):
-        for axis, value in zip(axes, pair, strict=True):
-            ours = point.step_s * point.layout.devices if axis == "cost" else point.on(axis)
-            assert ours == pytest.approx(value * units(made, axis), rel=ROUNDING), (str(made), axis)
+    assert found.proven
+    slack = 2 * max(point.slack for point in found.points)
+    near = np.array([slack if axis in ("time", "cost") else 0.0 for axis in axes]) + FLOATS
+    ours = np.array([[on(point, axis) for axis in axes] for point in found.points])
+    expected = plans.front(axes) * [units(made, axis) for axis in axes]
+    for pair in ours:  # each is one of the front
+        assert (np.abs(expected - pair) <= near * pair).all(axis=1).any(), (str(made), pair)
+    for pair in expected:  # and none of the front is missing but those that rounding cannot tell apart
+        assert (ours <= pair * (1 + near)).all(axis=1).any(), (str(made), pair)
     undominated(found)
     return len(found.points)
+
+
+def on(point: Point, axis: str) -> float:
+    return point.step_s * point.layout.devices if axis == "cost" else point.on(axis)
 
 
 def undominated(found: Front) -> None:
@@ -92,6 +100,6 @@ def test_plans_apart_are_some_of_the_front_and_few_points_say_so() -> None:
     for one, other in pairwise(some.points):
         assert other.device_bytes <= 0.8 * one.device_bytes
     least = [p.step_s for p in every.points]
-    assert all(any(p.step_s == pytest.approx(s, rel=ROUNDING) for s in least) for p in some.points)
+    assert all(any(p.step_s == pytest.approx(s, rel=1e-6) for s in least) for p in some.points)
     few = front_in(made.setting, "time,memory", made.constraints, points=2, options=QUICK)
     assert not few.proven and few.open_end.startswith("the walk ended after 2 plans; raise --points")
