@@ -68,7 +68,7 @@ def preferred(search: Search) -> Found:
             none = trial
         trial = (none + some) // 2
     return min(
-        [best, *tied(some, MOST - 1)],
+        tied(some, MOST - 1) or [best],
         key=lambda found: (simplicity(decode(given, found)[0]), order(found.row)),
     )
 
@@ -87,12 +87,16 @@ def _of_kinds(search: Search, most: float) -> tuple[Constraint, ...]:
 
 
 def simplicity(layout: Layout) -> tuple[int, ...]:
-    """Lower is simpler: degrees and chunks above 1, offload, recompute, uneven stages, data sharding."""
+    """Lower is simpler: degrees and chunks above 1, offload, recompute, several policies, uneven stages, schedule, data
+    sharding."""
     degrees = (*(getattr(layout, name) for name in DIMENSIONS), layout.ep, layout.vpp)
+    words = {word for stage in layout.policy_words for word in stage}
     return (
         sum(degree > 1 for degree in degrees),
         layout.offload != "none",
-        set(layout.policies) != {"none"},
+        words != {"none"},
+        len(words) > 1 or any("*" in word for word in words),
         len(set(layout.layers_per_stage)) > 1,
+        layout.schedule not in ("1f1b", "interleaved"),
         layout.zero,
     )

@@ -23,10 +23,10 @@ from meshwright.optimizer.space import Space
 
 QUICK = SolveOptions(runner_ups=0, refinements=10**6)
 LISTING = SolveOptions(runner_ups=3, refinements=10**6)
-# Counts of devices to choose from, pipelines, infeasible ones; the others take long or have one count.
-SEEDS = (15, 21, 34, 41, 59)
+# Mixes of policies, counts of devices to choose from, hosts that bind, one without a plan.
+SEEDS = (2, 21, 34, 61, 103)
 # The search alone stops at a plan with less to spare than another of the same value.
-TIED = (0, 10, 38, 40)
+TIED = (22, 94)
 FLOATS = 1e-9
 
 
@@ -162,13 +162,16 @@ def test_ties_on_more_instances(seed: int) -> None:
 
 
 def test_simpler_is_lower() -> None:
-    """Degrees before offload before recompute before uneven stages before data sharding."""
-    plain = Layout(dp_replicate=2, layers_per_stage=(8,))
+    """Degrees, offload, recompute, several policies, uneven stages, schedule, data sharding: in this order."""
+    plain, piped = Layout(dp_replicate=2, layers_per_stage=(8,)), Layout(pp=2, layers_per_stage=(4, 4))
     layouts = [
         plain,
         replace(plain, dp_replicate=1, dp_shard=2, zero=1),
-        Layout(pp=2, layers_per_stage=(5, 3)),
+        replace(piped, schedule="gpipe"),
+        replace(piped, layers_per_stage=(5, 3)),
         replace(plain, policies=("full",)),
+        replace(piped, stage_policies=(("full",), ("none",))),
+        replace(piped, stage_policies=(("full*2|none*2",),), layers_per_stage=(5, 3)),
         replace(plain, offload="activations"),
         Layout(dp_replicate=2, tp=2, layers_per_stage=(8,)),
     ]

@@ -25,7 +25,8 @@ AXES = (
     ("chips", "cost"),
     ("memory", "time"),
 )
-SEEDS = (15, 21, 27, 51)
+# Several policies in the best plan and counts of devices; hosts that bind.
+SEEDS = (2, 61, 103)
 FLOATS = 1e-9
 
 
@@ -83,7 +84,7 @@ def test_fronts_equal_exhaustive_search_on_more_instances(seed: int, axes: tuple
 
 
 def test_each_plan_is_the_optimum_of_its_own_limit() -> None:
-    made, _ = asked(49)
+    made, _ = asked(61)
     wishes = parse_constraints(made.constraints)
     for point in front_in(made.setting, "time,memory", made.constraints, options=QUICK).points:
         tight = replace(made.setting, memory_limit_bytes=ceil(point.device_bytes))
@@ -93,7 +94,7 @@ def test_each_plan_is_the_optimum_of_its_own_limit() -> None:
 
 
 def test_plans_apart_are_some_of_the_front_and_few_points_say_so() -> None:
-    made, _ = asked(49)
+    made, _ = asked(61)
     every = front_in(made.setting, "time,memory", made.constraints, options=QUICK)
     some = front_in(made.setting, "time,memory", made.constraints, apart=0.2, options=QUICK)
     assert 1 < len(some.points) < len(every.points) and some.proven
