@@ -209,9 +209,7 @@ def _of_one(offer: Offer, layers: Array, room: Room, others: Array) -> tuple[Arr
         saved, kept, working = others[:, e, None]
         n, each = layers[e, None], room[e]
         heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working)
-        most, least = _layers_within(
-            each.for_saved(heavy) - saved, offer.device[i], offer.device[j], n
-        )
+        most, least = _layers_within(each.for_saved(heavy) - saved, offer.device[i], offer.device[j], n)
         if limited:
             left = np.where(np.isfinite(each.host), each.host * LESS, np.inf)[:, None] - kept
             most_host, least_host = _layers_within(left, offer.host[i], offer.host[j], n)

@@ -24,9 +24,9 @@ from meshwright.optimizer.space import Space
 QUICK = SolveOptions(runner_ups=0, refinements=10**6)
 LISTING = SolveOptions(runner_ups=3, refinements=10**6)
 # Mixes of policies, counts of devices to choose from, hosts that bind, one without a plan.
-SEEDS = (2, 21, 34, 61, 103)
+SEEDS = (34, 61, 103)
 # The search alone stops at a plan with less to spare than another of the same value.
-TIED = (22, 94)
+TIED = (22, 141)
 FLOATS = 1e-9
 
 
