@@ -11,6 +11,7 @@ from meshwright.costmodel.comm import Comm, PlacedComm
 from meshwright.costmodel.lanes import Lanes, lane_counts
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
+from meshwright.costmodel.memory import ROUNDING_BYTES
 from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.pipeline import step_s
 from meshwright.costmodel.placement import (
@@ -73,7 +74,8 @@ class StepEstimate:
     @property
     def short_bytes(self) -> float:
         """Bytes by which the heaviest stage passes the capacity; 0 if the layout fits."""
-        return max(0.0, max(self.stage_bytes) - self.capacity_bytes)
+        short = max(self.stage_bytes) - self.capacity_bytes
+        return short if short > ROUNDING_BYTES else 0.0
 
     @property
     def fits(self) -> bool:

@@ -25,6 +25,7 @@ from meshwright.costmodel.zero import expert_zero_ways, zero_ways
 Array = NDArray[Any]
 
 MASTER_BYTES = 4
+ROUNDING_BYTES = 0.1  # sums of the same bytes in another order differ by less
 STATE_PARTS = ("parameters", "master", "optimizer", "gradients")
 
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.doors import ClusterSource, cluster_of
 from meshwright.costmodel.framework import Framework, load_framework
+from meshwright.costmodel.goals import STEP, Goal
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.workload import ComputeDtype, Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
@@ -30,6 +31,8 @@ class Setting:
         overlap: what may hide behind compute: everything, nothing, or the calibrated share of each class.
         streams: whether communication classes that overlap also queue behind each other (`shared`) or only
             where they load the same network level (`independent`).
+        goal: what plans are compared by; prices nothing.
+        memory_limit_bytes: what a plan may fill of a device, where that is less than there is.
     """
 
     model: ModelSpec
@@ -39,6 +42,8 @@ class Setting:
     framework: Framework
     overlap: Overlap = "calibrated"
     streams: Streams = "shared"
+    goal: Goal = STEP
+    memory_limit_bytes: int | None = None
 
     @cached_property
     def floor(self) -> "Setting":
@@ -62,7 +67,8 @@ class Setting:
     @property
     def capacity_bytes(self) -> int:
         """Bytes of a device that tensors may fill."""
-        return self.framework.capacity_bytes(self.cluster.chip.memory_bytes)
+        there = self.framework.capacity_bytes(self.cluster.chip.memory_bytes)
+        return there if self.memory_limit_bytes is None else min(there, self.memory_limit_bytes)
 
 
 def network_of(levels: tuple[Level, ...], efficiency: Efficiency) -> Network:

@@ -146,3 +146,19 @@ def positive(option: str) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def share(option: str, zero: bool = False) -> Callable[[str], float]:
+    """`5%` or `0.05`; 0% only where `zero` allows it."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            value = -1.0
+        if not (0 < value < 1 or (zero and value == 0)):
+            least = "from 0% to below 100%" if zero else "above 0% and below 100%"
+            raise InputError(f"{option}: {text[:40]!r} is not a share {least}, such as 5%")
+        return value
+
+    return read

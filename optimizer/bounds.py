@@ -1,4 +1,4 @@
-"""Search bounds: seconds that no plan of a candidate can beat, each cheaper one first.
+"""Search bounds: seconds, on the scale of the goal, that no plan of a candidate can beat, each cheaper one first.
 
 For `step = (m - 1/v) max_s t_s + (1/v) sum_s t_s + max_s G_s` every bound keeps the exact sum of stage times and
 differs in how it bounds the slowest stage T:
@@ -71,8 +71,8 @@ def _most_hidden(setting: Setting, frame: Rows) -> Array:
 
 
 def per_batch(setting: Setting, rows: Rows, seconds: Array) -> Array:
-    """Seconds for the batch that was asked for, where the planner moved it."""
-    return seconds * (setting.training.sequences / rows.sequences)
+    """Seconds on the scale of the goal: for the batch that was asked for, and what they count there."""
+    return seconds * setting.goal.weight(setting.training.sequences, rows.sequences, rows.devices)
 
 
 def _least_units(setting: Setting, rows: Rows) -> Array:

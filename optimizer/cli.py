@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError
 from meshwright.optimizer import arguments, asks, commands
+from meshwright.optimizer.goals import commands as goals
 from meshwright.optimizer.reasons import commands as reasons
 
 GROUP = "meshwright.commands"
@@ -61,6 +62,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_recommend(subparsers)
     _add_estimate(subparsers)
     _add_compare(subparsers)
+    goals.add(subparsers)
     reasons.add(subparsers)
     _add_catalogues(subparsers)
     asks.add_all(subparsers)
@@ -118,6 +120,7 @@ def _add_recommend(subparsers: Any) -> None:
     parser = arguments.command(subparsers, "recommend", commands.recommend, "the proven best layout")
     arguments.question(parser)
     arguments.constraint(parser)
+    goals.add_options(parser)
     parser.add_argument(
         "--runner-ups",
         type=arguments.whole("--runner-ups", 0, 100),

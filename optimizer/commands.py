@@ -6,7 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from meshwright.hardware.errors import InputError
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
@@ -38,6 +41,7 @@ class Clock:
 def recommend(args: argparse.Namespace) -> int:
     """Search, print, write, and give the reasons that were asked for."""
     clock = Clock()
+    from meshwright.costmodel.goals import goal_of
     from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.asked import reasons_of
     from meshwright.optimizer.recommend import recommend_in
@@ -46,9 +50,23 @@ def recommend(args: argparse.Namespace) -> int:
     options = SolveOptions(args.runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
     constraints = ",".join(args.constraint) or None
 
+    reasons = {
+        "--why-not": args.why_not,
+        "--shadow": args.shadow,
+        "--in-band": args.in_band,
+        "--robust": args.robust,
+    }
+    if args.goal != "step" and (
+        asked := [name for name, value in reasons.items() if value not in (None, False)]
+    ):
+        raise InputError(
+            f"{asked[0]} compares step times, the goal is {args.goal[:40]}; leave one of them out"
+        )
+
     def ask(given: "Setting") -> "Plan":
+        goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
         with watching(args.progress) as watch:
-            return recommend_in(given, constraints, options, watch)
+            return recommend_in(replace(given, goal=goal), constraints, options, watch)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
         return reasons_of(args, given, constraints, options, answer)

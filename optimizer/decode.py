@@ -1,11 +1,15 @@
 """From a solved candidate to a layout, priced again by the cost model."""
 
+import numpy as np
+
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
 from meshwright.costmodel.policies import tensor_bits
+from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import HOST, words_of
+from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.plan import ModelDriftError
 from meshwright.optimizer.solve import Found
 
@@ -18,13 +22,18 @@ def decode(setting: Setting, found: Found) -> tuple[Layout, StepEstimate]:
     """
     layout = layout_of(setting, found)
     priced = estimate(setting, layout)
-    value = priced.step_s * setting.training.sequences / priced.sequences
+    value = value_of(setting, found.row, priced)
     # The last term is what sums of floats in another order can differ by.
     if abs(value - found.value_s) > found.slack_s + 1e-9 * value:
         raise ModelDriftError(
             f"solver says {found.value_s:.9g} s, cost model says {value:.9g} s, slack is {found.slack_s:.3g} s: {layout}"
         )
     return layout, priced
+
+
+def value_of(setting: Setting, row: Rows, priced: StepEstimate) -> float:
+    """Step seconds of the cost model on the scale of the goal."""
+    return float(per_batch(setting, row, np.array([priced.step_s]))[0])
 
 
 def layout_of(setting: Setting, found: Found) -> Layout:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.memory import ROUNDING_BYTES
 from meshwright.costmodel.pipeline import in_flight, peaks
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import SAFE
@@ -123,7 +124,8 @@ def _room(
     table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int, hosts: Array | None
 ) -> Room:
     costs, stages = table.costs, stage[None, :]
-    room = capacity - costs.ends_state(stages)[0] - counts @ costs.state[0]
+    # Half of what the estimate forgives, so that a plan that fills the memory to the byte is among them.
+    room = capacity + ROUNDING_BYTES / 2 - costs.ends_state(stages)[0] - counts @ costs.state[0]
     last = costs.ends(stages)[1][0]
     host = np.full(len(stage), np.inf)
     if hosts is not None:

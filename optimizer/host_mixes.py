@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.optimizer.mixes import AT_ONCE, LESS, Mix, Mixed, Offer, Pick, Room, mix_of_pick, points_of
+from meshwright.optimizer.mixes import AT_ONCE, Mix, Mixed, Offer, Pick, Room, mix_of_pick, points_of
 
 Array = NDArray[Any]
 
@@ -43,7 +43,7 @@ def within_hosts(
             places = np.tile(np.arange(len(picks)), len(which))
             which = np.concatenate([np.repeat(which, len(picks), axis=0), places[:, None]], axis=1)
         one = room[[e]].times(len(points))
-        fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0] * LESS) & (points[:, 0] <= within_s[e])
+        fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0]) & (points[:, 0] <= within_s[e])
         left = np.flatnonzero(fits)
         left = left[np.lexsort((points[left, 2], points[left, 0]))]
         least = np.inf

@@ -27,7 +27,7 @@ Mix = tuple[tuple[int, int], ...]  # (policy, layers) of one kind
 # Of a row's decisions, those that a layer's seconds and bytes do not depend on beside `splits` and the groups.
 _ELSEWHERE = {"dp_replicate", "dp_shard", "zero", "pp", "vpp", "schedule", "sequences", "policies"}
 _SHAPE = ("splits", *(f.name for f in fields(Rows) if f.name not in _ELSEWHERE))
-LESS = 1.0 - 1e-12  # room that rounding of sums may take
+LESS = 1.0 - 1e-12  # of a sum, for what rounding may take
 AT_ONCE = 1 << 21  # numbers in one table of pairs
 _MANY = 512  # combinations of kinds beyond which beaten ones are sorted out
 
@@ -212,9 +212,7 @@ def _of_one(offer: Offer, layers: Array, room: Room, others: Array) -> tuple[Arr
         saved, kept, working = others[:, e, None]
         n, each = layers[e, None], room[e]
         heavy = np.maximum(np.maximum(offer.working[i], offer.working[j])[None, :], working)
-        most, least = _layers_within(
-            each.for_saved(heavy) * LESS - saved, offer.device[i], offer.device[j], n
-        )
+        most, least = _layers_within(each.for_saved(heavy) - saved, offer.device[i], offer.device[j], n)
         if limited:
             left = np.where(np.isfinite(each.host), each.host * LESS, np.inf)[:, None] - kept
             most_host, least_host = _layers_within(left, offer.host[i], offer.host[j], n)

@@ -7,6 +7,7 @@ from operator import index
 from typing import Any, Self
 
 from meshwright.costmodel.estimate import PARTS, StepEstimate, digits
+from meshwright.costmodel.goals import Goal
 from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.hardware.errors import InputError, MeshwrightError, shown
 from meshwright.hardware.units import human_bytes
@@ -21,13 +22,16 @@ class Certificate:
 
     Attributes:
         status: OPTIMAL, FEASIBLE (a gap is left), or UNKNOWN.
-        value_s, bound_s: step seconds for the nominal batch, and what no plan of the space beats.
+        value_s, bound_s: step seconds for the nominal batch, and what no plan of the space beats; under the goal cost
+            times the devices used, under chips among the plans on as many devices.
         slack_s: seconds that rounding in the solver can hide; part of the bound.
         space_hash: of the question: inputs, rules and versions.
         entered, removed: candidates by refinement, and removed by rule.
         solved: candidates whose stages the solver settled.
         error_band: measured error of the cost model for this class, as a share of step time.
         band_source: where that figure comes from.
+        goal: step, cost or chips. value, bound, unit: value and bound in the goal's own unit.
+        limit_s, deadline_s: of chips: seconds that a step may take, and those of the run that they were made from.
     """
 
     status: str
@@ -40,17 +44,21 @@ class Certificate:
     solved: int
     error_band: float
     band_source: str
+    goal: str
+    value: float
+    bound: float
+    unit: str
+    limit_s: float | None = None
+    deadline_s: float | None = None
 
     @property
     def gap(self) -> float:
         """Share by which the plan can at most be beaten within the model."""
-        return max(0.0, 1.0 - self.bound_s / self.value_s)
+        return max(0.0, 1.0 - self.bound_s / self.value_s, 1.0 - self.bound / self.value)
 
     def to_dict(self) -> dict[str, Any]:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("value_s", "bound_s", "slack_s", "error_band"):
-            out[name] = digits(out[name])
-        return out
+        return {name: digits(value) if isinstance(value, float) else value for name, value in out.items()}
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class RunnerUp:
 
     layout: Layout
     step_s: float
-    value_s: float  # step seconds scaled to the nominal batch
+    value_s: float  # step seconds scaled to the nominal batch, under the goal cost times the devices used
     in_band: bool  # closer to the best than the model's error
 
 
@@ -229,6 +237,23 @@ class Infeasible(MeshwrightError):
             "layout": None if self.layout is None else self.layout.to_dict(),
             "removed": self.removed,
         }
+
+
+class LimitMissed(Infeasible):
+    """Proven: no plan keeps the limit on the step; `fastest` is the best there is.
+
+    `goal` has the limit.
+    """
+
+    def __init__(self, reason: str, goal: Goal, fastest: Plan, removed: dict[str, int]) -> None:
+        super().__init__(reason, None, None, removed)
+        self.goal, self.fastest = goal, fastest
+        self.args = (reason,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same with the fastest plan."""
+        limit_s = self.goal.limit_s or 0.0
+        return super().to_dict() | {"limit_s": digits(limit_s), "fastest": self.fastest.to_dict()}
 
 
 class Undecided(MeshwrightError):

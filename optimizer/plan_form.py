@@ -34,6 +34,7 @@ def _level(value: object) -> bool:
 _MAPPING = _Kind("a mapping", lambda v: isinstance(v, Mapping))
 _NUMBER = _Kind("a number", _number)
 _WHOLE = _Kind("a whole number", _whole)
+_NUMBER_OR_NONE = _Kind("a number or null", lambda v: v is None or _number(v))
 _TEXT = _Kind("a text", lambda v: isinstance(v, str))
 _FLAG = _Kind("true or false", lambda v: isinstance(v, bool))
 _TEXTS = _Kind("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v))
@@ -69,6 +70,12 @@ _PLAN = _PRICED | {
     "certificate.removed": _BY_NAME,
     "certificate.solved": _WHOLE,
     "certificate.band_source": _TEXT,
+    "certificate.goal": _TEXT,
+    "certificate.value": _NUMBER,
+    "certificate.bound": _NUMBER,
+    "certificate.unit": _TEXT,
+    "certificate.limit_s": _NUMBER_OR_NONE,
+    "certificate.deadline_s": _NUMBER_OR_NONE,
     "runner_ups": _Kind("a list of mappings", lambda v: isinstance(v, list)),
 }  # fmt: skip
 _RUNNER_UP = {"layout": _MAPPING, "step_s": _NUMBER, "value_s": _NUMBER, "in_band": _FLAG}

@@ -54,12 +54,11 @@ def line_of(search: Search, bound_s: float, levels: Sequence[Level], elapsed_s: 
     """Seconds so far, bound, best plan and candidates left."""
     bound_s = min([bound_s, *search.undecided])
     best_s = min((f.value_s for f in search.best.values()), default=None)
-    found = f"best {best_s:.4g} s a step" if best_s is not None else "no plan yet"
+    unit = "device-seconds" if search.setting.goal.name == "cost" else "s"
+    found = f"best {best_s:.4g} {unit} a step" if best_s is not None else "no plan yet"
     gap = f" (gap {max(0.0, 1 - bound_s / best_s):.2%})" if best_s is not None else ""
     left = sum(map(len, levels))
-    return (
-        f"meshwright: {elapsed_s:.0f} s: {found}, none below {bound_s:.4g} s{gap}, {left:,} candidates open"
-    )
+    return f"meshwright: {elapsed_s:.0f} s: {found}, none below {bound_s:.4g} {unit}{gap}, {left:,} candidates open"
 
 
 @contextmanager

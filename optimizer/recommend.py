@@ -1,18 +1,35 @@
 """recommend(): model, cluster and batch in; proven best layout out."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+
+import numpy as np
 
 from meshwright.costmodel.doors import ModelSource
+from meshwright.costmodel.goals import STEP, goal_of
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import offload_refusal
+from meshwright.costmodel.limits.run_time import DAY_S
+from meshwright.costmodel.limits.token_cost import cost_unit, per_million_tokens, run_days
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.constraints import parse_constraints
-from meshwright.optimizer.decode import decode, layout_of
-from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, Plan, RunnerUp, Undecided
+from meshwright.optimizer.decode import decode, layout_of, value_of
+from meshwright.optimizer.goals.fewest import ROOM, Fewest
+from meshwright.optimizer.goals.ties import preferred
+from meshwright.optimizer.plan import (
+    Certificate,
+    Idle,
+    Infeasible,
+    Interrupted,
+    LimitMissed,
+    Plan,
+    RunnerUp,
+    Undecided,
+)
 from meshwright.optimizer.question import (
     barrier_note,
     content_hash,
@@ -25,6 +42,7 @@ from meshwright.optimizer.question import (
     warnings_of,
 )
 from meshwright.optimizer.run_cost import run_of
+from meshwright.optimizer.settled import visible
 from meshwright.optimizer.shortfall import closest_miss
 from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
@@ -41,6 +59,9 @@ def recommend(
     training: Training,
     *,
     constraints: str | None = None,
+    goal: str = "step",
+    deadline_s: float | None = None,
+    within_s: float | None = None,
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
@@ -53,13 +74,16 @@ def recommend(
         model: a built-in name, a config.json, its folder, a dict or a ModelSpec.
         cluster: a cluster string such as 'h100:8x64', or a Cluster.
         constraints: for example 'tp<=8, pp in {1,2,4}, offload == none'.
+        goal: 'step' least step time, 'cost' least money per token, 'chips' fewest chips within a limit.
+        deadline_s: of 'chips': seconds of the whole run, with total_tokens of `training`; or
+        within_s: of 'chips': seconds of a step of the batch asked for.
         efficiency: 'default', 'ideal', 'mfu=0.4' or a calibration file.
         overlap: 'calibrated', 'full' or 'none'. comm_streams: 'shared' or 'independent'.
         framework: whose memory habits apply.
 
     Raises:
         InputError: the question is wrong. MissingFigureError: a figure it needs has no source.
-        Infeasible: proven that nothing fits. Undecided: the work limit came first.
+        Infeasible: proven that nothing fits; LimitMissed that nothing is in time. Undecided: the work limit came first.
     """
     given = resolve(
         model,
@@ -70,7 +94,8 @@ def recommend(
         comm_streams=comm_streams,
         framework=framework,
     )
-    return recommend_in(given, constraints, options)
+    chosen = goal_of(goal, given.training, deadline_s=deadline_s, within_s=within_s)
+    return recommend_in(replace(given, goal=chosen), constraints, options)
 
 
 def recommend_in(
@@ -85,25 +110,58 @@ def recommend_in(
     """
     check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
+    space = space_of(given, constraints)
+    fewest = None if given.goal.limit_s is None else Fewest(space, options, given.goal.limit_s, watch)
+    if fewest is None:
+        search = Search(space, options, watch=watch)
+        whole = search.run()
+    else:
+        fewest.run()
+        search, whole = fewest.search, fewest.whole
+    open_devices, left_open = (fewest.open_devices, fewest.left_open) if fewest else (None, None)
+    cut, was_whole = left_open or (search, whole)
+    ended = Interrupted if cut.stopped else Undecided
+    if not search.best:
+        if cut.undecided:
+            raise ended(cut_short(cut, was_whole, "no plan found yet"), None)
+        if fewest:
+            raise _missed(recommend_in(replace(given, goal=STEP), constraints, options, watch), given, search)
+        raise infeasible(search)
+    plan = plan_of(search, constraints, open_devices)
+    if plan.certificate.status != "OPTIMAL":
+        raise ended(cut_short(cut, was_whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
+    return plan
+
+
+def space_of(given: Setting, constraints: str | None) -> Space:
+    """The space of a question.
+
+    Raises: LayoutError, UnknownNameError, MissingFigureError for constraints that leave it nothing.
+    """
     wishes = parse_constraints(constraints)
     refuse_impossible(given, wishes)
     space = Space(given, wishes)
     if not space.offloads and (refusals := not_considered(space)):
         raise MissingFigureError(refusals[0].removeprefix("not considered: "))
-    search = Search(space, options, watch=watch)
-    whole = search.run()
-    ended = Interrupted if search.stopped else Undecided
-    if not search.best:
-        if search.undecided:
-            raise ended(_cut_short(search, whole, "no plan found yet"), None)
-        raise infeasible(search)
-    plan = plan_of(search, constraints)
-    if plan.certificate.status != "OPTIMAL":
-        raise ended(_cut_short(search, whole, f"a gap of {plan.certificate.gap:.2%} left"), plan)
-    return plan
+    return space
 
 
-def _cut_short(search: Search, whole: bool, left: str) -> str:
+def _missed(fastest: Plan, given: Setting, search: Search) -> LimitMissed:
+    """No plan is in time: what the fastest takes, and the ways out."""
+    goal, takes_s = given.goal, fastest.certificate.value_s
+    limit, takes = f"{goal.limit_s:.4g} s a step", f"{takes_s:.4g} s a step"
+    days, option = run_days(given.training, takes_s), "--within"
+    if goal.deadline_s is not None and days is not None:
+        limit, takes = f"{goal.deadline_s / DAY_S:.4g} days ({limit})", f"{days:.4g} days ({takes})"
+        option = "--deadline"
+    return LimitMissed(
+        f"no plan takes at most {limit}: the fastest takes {takes} on {fastest.layout.devices} of "
+        f"{given.cluster.devices} devices; give a longer {option}, or more chips.",
+        goal, fastest, search.funnel.removed,
+    )  # fmt: skip
+
+
+def cut_short(search: Search, whole: bool, left: str) -> str:
     """Which limit ended the search, its value, and the option that raises it.
 
     Candidates that the solver's work limit left open end a search too, once there are too many of them.
@@ -161,23 +219,32 @@ def infeasible(search: Search) -> Infeasible:
     )
 
 
-def plan_of(search: Search, constraints: str | None) -> Plan:
-    """The answer of a finished search that found something."""
+def plan_of(search: Search, constraints: str | None, open_devices: int | None = None) -> Plan:
+    """The answer of a finished search that found something; fewer devices from `open_devices` on were left open."""
     space, inputs = search.space, inputs_of(search.setting, constraints)
-    given, ranked = space.setting, search.ranked
-    best = ranked[0]
+    given, best = space.setting, preferred(search)
+    ranked = [best, *(f for f in search.ranked if visible(f.row) != visible(best.row))]
     layout, priced = decode(given, best)
     if broken := list(violations(given, layout, priced)):
         raise AssertionError(f"the chosen plan breaks its own rules: {broken}")
     band, source = error_band(given)
-    bound = min([best.value_s - best.slack_s, *search.undecided])
-    proven = bound >= best.value_s - best.slack_s
+    first = search.ranked[0]  # of plans that are equally good another may be preferred
+    least = first.value_s - first.slack_s
+    bound = min([least, *search.undecided])
+    proven = bound >= least and open_devices is None
+    value, unit = in_unit(given, best.value_s, layout.devices)
     certificate = Certificate(
         status="OPTIMAL" if proven else "FEASIBLE",
         value_s=best.value_s,
         bound_s=bound,
-        slack_s=best.slack_s,
-        space_hash=content_hash({"inputs": inputs, "versions": versions()}),
+        slack_s=max(best.slack_s, best.value_s - least),
+        goal=given.goal.name,
+        value=value,
+        bound=in_unit(given, bound, open_devices or layout.devices)[0],
+        unit=unit,
+        limit_s=given.goal.limit_s,
+        deadline_s=given.goal.deadline_s,
+        space_hash=content_hash({"inputs": inputs, "goal": asdict(given.goal), "versions": versions()}),
         entered=search.funnel.entered,
         removed=search.funnel.removed,
         solved=search.solved,
@@ -186,9 +253,9 @@ def plan_of(search: Search, constraints: str | None) -> Plan:
     )
     others = []
     for found in ranked[1 : search.options.runner_ups + 1]:
-        scale = int(found.row.sequences[0]) / given.training.sequences
+        each = float(per_batch(given, found.row, np.ones(1))[0])
         in_band = found.value_s <= best.value_s * (1 + band)
-        others.append(RunnerUp(layout_of(given, found), found.value_s * scale, found.value_s, in_band))
+        others.append(RunnerUp(layout_of(given, found), found.value_s / each, found.value_s, in_band))
     return Plan(
         inputs=inputs,
         layout=layout,
@@ -201,6 +268,7 @@ def plan_of(search: Search, constraints: str | None) -> Plan:
             *barrier_note(layout),
             *not_considered(space),
             *batches_left_out(search),
+            *_past_limit(given, value_of(given, best.row, priced)),
         ),
         provenance=provenance_of(given),
         run=run_of(given, priced),
@@ -213,17 +281,25 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
     total, levels = given.cluster.devices, levels_used(given, layout)
     if layout.devices == total:
         return Idle(0, levels, "every device is used")
+    if given.goal.limit_s is not None:
+        return Idle(
+            total - layout.devices,
+            levels,
+            "the goal is fewest chips: this plan is within its limit without them",
+        )
     more = Search(space, replace(search.options, runner_ups=0), least_devices=layout.devices + 1)
     more.watch = search.watch
     whole = more.run(_IDLE_REFINEMENTS)
     if more.best:
         other = more.ranked[0]
+        value, unit = in_unit(given, other.value_s, int(other.row.devices[0]))
         reason = (
-            f"the best layout {'' if whole else 'found '}on more devices uses {int(other.row.devices[0])} and takes {other.value_s:.4g} s "
-            f"a step, {other.value_s / best.value_s - 1:.1%} more than this one"
+            f"the best layout {'' if whole else 'found '}on more devices uses {int(other.row.devices[0])} and takes {value:.4g} {unit}, "
+            f"{other.value_s / best.value_s - 1:.1%} more than this one"
         )
     elif not whole:
-        reason = "layouts on more devices exist, but none is faster; a short search found none that fits"
+        better = "cheaper" if given.goal.name == "cost" else "faster"
+        reason = f"layouts on more devices exist, but none is {better}; a short search found none that fits"
     elif TOO_LARGE in more.funnel.removed:
         reason = "layouts on more devices exist, but none of them fits the device memory"
     else:
@@ -233,6 +309,26 @@ def idle_of(search: Search, layout: Layout, best: Found) -> Idle:
             f"{given.model.layers} layers, and each network level holds a whole factor of every degree"
         )
     return Idle(total - layout.devices, levels, reason)
+
+
+def in_unit(given: Setting, value_s: float, devices: int) -> tuple[float, str]:
+    """A value of the search in the goal's own unit."""
+    cluster = given.cluster
+    if given.goal.name == "cost":
+        return per_million_tokens(cluster, given.training, value_s), cost_unit(cluster)
+    if given.goal.name == "chips":
+        return devices / cluster.chip.devices_per_chip, "chips"
+    return value_s, "s a step"
+
+
+def _past_limit(given: Setting, step_s: float) -> tuple[str, ...]:
+    """What rounding in the solver let pass: less than its slack."""
+    limit_s = given.goal.limit_s
+    if limit_s is None or step_s <= limit_s * ROOM:
+        return ()
+    return (
+        f"the step passes the limit of {limit_s:.10g} s by {step_s - limit_s:.1e} s, less than rounding in the solver hides",
+    )
 
 
 def batches_left_out(search: Search) -> tuple[str, ...]:

@@ -81,5 +81,6 @@ def order(row: Rows) -> tuple[int, ...]:
         "dp_replicate",
         "micro_batch",
         "cp_kind",
+        "schedule",
     )
     return (*(int(getattr(row, n)[0]) for n in names), *row.policies[0].tolist())

@@ -67,6 +67,7 @@ class Search:
     _met: set[tuple[Any, ...]] = field(default_factory=set)  # placed rows that went on to be solved
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
+    most_devices: int | None = None  # frames that use more are
     within_s: float = float("inf")  # slower plans are of no use: finding none proves that none is faster
     watch: "Watch | None" = None  # looks on between refinements, and may end the search as a limit does
     stopped: bool = False  # the watch did
@@ -127,6 +128,7 @@ class Search:
         for number, batch in enumerate(batches[: self.options.batch_sizes]):
             frame = frames(self.space, self.funnel, (batch,))
             frame = frame[frame.devices >= self.least_devices] if self.least_devices > 1 else frame
+            frame = frame if self.most_devices is None else frame[frame.devices <= self.most_devices]
             held += [frame] if len(frame) else []
             last = number == min(len(batches), self.options.batch_sizes) - 1
             if held and (number == 0 or last or sum(map(len, held)) > _AT_ONCE):

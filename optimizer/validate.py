@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from meshwright.costmodel.estimate import StepEstimate
 from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.memory import ROUNDING_BYTES
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.units import human_bytes
 
@@ -32,7 +33,7 @@ def violations(setting: Setting, layout: Layout, priced: StepEstimate) -> Iterat
                 "placement fits each level", f"{used[level]} on {setting.cluster.levels[level].name}"
             )
     for stage, need in enumerate(priced.stage_bytes):
-        if need > priced.capacity_bytes:
+        if need > priced.capacity_bytes + ROUNDING_BYTES:
             short = human_bytes(need - priced.capacity_bytes)
             yield Violation("every stage fits the device memory", f"stage {stage} is {short} short")
     yield from _host_violations(setting, layout, priced)

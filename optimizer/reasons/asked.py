@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.commands import complain
-from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
+from meshwright.optimizer.plan import Infeasible, LimitMissed, Plan, Priced, Undecided
 from meshwright.optimizer.reasons.question import Question
 from meshwright.optimizer.solve import SolveOptions
 
@@ -34,6 +34,8 @@ def reasons_of(
     """Solved one after the other; of a search that was cut short none is given, which is told."""
     from meshwright.optimizer.report import reasons as pages
 
+    if isinstance(answer, LimitMissed):
+        return  # its fastest plan is the reason
     if isinstance(answer, Infeasible):
         if not args.no_ways_out:
             from meshwright.optimizer.reasons.infeasible import why_none

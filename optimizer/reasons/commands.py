@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--in-band",
         nargs="?",
         const=0.0,
-        type=_share,
+        type=arguments.share("--in-band"),
         metavar="SHARE",
         help="all plans nearer to the best than the model errs, or than a share such as 5%%",
     )
@@ -53,17 +53,6 @@ def _layout(text: str) -> str:
 
     pinned(text)
     return text
-
-
-def _share(text: str) -> float:
-    """`5%` or `0.05`."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise InputError(f"--in-band: {text[:40]!r} is not a share above 0% and below 100%, such as 5%")
-    return value
 
 
 def _add_explain(subparsers: Any) -> None:
@@ -102,6 +91,10 @@ def explain(args: argparse.Namespace) -> int:
         if not isinstance(plan, Plan):
             raise InputError(
                 f"--shadow: {args.plan} is an estimate, and solves nothing; give a file of recommend -o"
+            )
+        if plan.certificate.goal != "step":
+            raise InputError(
+                f"--shadow compares step times, the goal of {args.plan} is {plan.certificate.goal}; leave --shadow out"
             )
         prices = prices_of(Question(given, plan.inputs["constraints"] or None, plan), plan, SolveOptions())
     if args.json:

@@ -35,6 +35,10 @@ def question_of(asked: Plan | Setting, constraints: str | None, setting: Setting
         return Question(asked, constraints)
     if constraints is not None:
         raise InputError("a plan brings its constraints along; give none, or ask about resolve(...) instead")
+    if asked.certificate.goal != "step":
+        raise InputError(
+            f"the plan's goal is {asked.certificate.goal}, and this reason compares step times; ask about resolve(...) instead"
+        )
     return Question(reopen(asked, setting), asked.inputs["constraints"] or None, asked)
 
 

@@ -65,7 +65,12 @@ def _does_not_fit(plan: Priced) -> Iterator[Block]:
 def _layout(plan: Priced) -> Iterator[Block]:
     layout, levels = plan.layout, plan.idle.levels
     used = words.share_of(layout.devices, plan.inputs["cluster"])
-    yield title("Plan" if isinstance(plan, Plan) else "Layout", f"uses {used}")
+    goal = (
+        f"; goal {plan.certificate.goal}"
+        if isinstance(plan, Plan) and plan.certificate.goal != "step"
+        else ""
+    )
+    yield title("Plan" if isinstance(plan, Plan) else "Layout", f"uses {used}{goal}")
     notes = {
         "tp": "norms split along the sequence (sp)" if layout.sp else "norms repeated (no sp)",
         "cp": layout.cp_kind,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.plan import Certificate, Infeasible, Plan, RunnerUp
 from meshwright.optimizer.report import words
@@ -21,9 +22,13 @@ def next_best(plan: Plan) -> Iterator[Block]:
     layouts = [plan.layout, *(r.layout for r in plan.runner_ups)]
     shown = [words.visible(layout, kinds) for layout in layouts]
     columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
-    nominal = plan.certificate.value_s
+    proof = plan.certificate
+    nominal, unit = proof.value_s, "step, s"
     values = [nominal, *(r.value_s for r in plan.runner_ups)]
     near = ["", *("yes" if r.in_band else "no" for r in plan.runner_ups)]
+    if proof.goal == "cost":
+        values, unit = [v / nominal * proof.value for v in values], proof.unit
+        nominal = proof.value
     decimals = words.decimals_for(nominal)
     devices = len({layout.devices for layout in layouts}) > 1
     rows = []
@@ -31,7 +36,7 @@ def next_best(plan: Plan) -> Iterator[Block]:
         behind = "best" if number == 0 else _behind(value / nominal - 1)
         first = (str(number + 1), words.fixed(value, decimals), behind, near[number])
         rows.append((*first, *([str(layout.devices)] if devices else []), *(cells[c] for c in columns)))
-    header = ("", "step, s", "", "in band", *(["devices"] if devices else []), *columns)
+    header = ("", unit, "", "in band", *(["devices"] if devices else []), *columns)
     yield title("Next best plans", "what differs from the best; in band: nearer than the model errs")
     yield table(rows, "rrr" + "l" * (len(header) - 3), header=header, bold=[0])
 
@@ -45,10 +50,22 @@ def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[
     yield title("Certificate", f"{proof.status} over the stated space {proof.space_hash}")
     decimals = words.decimals_for(proof.value_s) + 3
     value, bound = (words.fixed(s, decimals) for s in (proof.value_s, proof.bound_s))
-    yield line(
-        f"value {value} s; no plan of the space is modelled below {bound} s "
-        f"(gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e})"
-    )
+    gap = f"gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e}"
+    if proof.goal == "step":
+        yield line(f"value {value} s; no plan of the space is modelled below {bound} s ({gap})")
+    elif proof.goal == "cost":
+        cost, least = (f"{v:.7g}" for v in (proof.value, proof.bound))
+        yield line(
+            f"goal cost: {cost} {proof.unit} of the chips used; no plan of the space is modelled below {least} ({gap})"
+        )
+    else:
+        proved = (
+            "no plan on fewer is within it"
+            if proof.bound >= proof.value
+            else f"fewer were left open from {proof.bound:g} on"
+        )
+        yield line(f"goal chips: {proof.value:g} chips keep the limit of {_limit(proof)}; {proved}")
+        yield line(f"step {value} s; no plan on as many chips is modelled below {bound} s ({gap})")
     inside = sum(r.in_band for r in runner_ups)
     shown = words.plural(len(runner_ups), "next plan")
     near = f"{inside} of the {shown} shown {'is' if inside == 1 else 'are'} closer than that"
@@ -64,6 +81,12 @@ def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[
         f"{proof.error_band:.0%} for this class of run{end}"
     )
     yield faint(f"error band: {proof.band_source}")
+
+
+def _limit(proof: Certificate) -> str:
+    """`9.5 s a step`, `30 days for the run (9.5 s a step)`."""
+    step = f"{proof.limit_s:.4g} s a step"
+    return step if proof.deadline_s is None else f"{proof.deadline_s / DAY_S:.4g} days for the run ({step})"
 
 
 def funnel(entered: dict[str, int], removed: dict[str, int], solved: int | None = None) -> Iterator[Block]:

@@ -1,6 +1,5 @@
 """What a search priced, as CSV or Parquet: one row per shape, one column per decision, cost and loss."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
@@ -10,6 +9,7 @@ import numpy as np
 
 from meshwright.hardware.errors import MissingExtraError
 from meshwright.optimizer.files import replacing
+from meshwright.optimizer.report.table import write_rows
 from meshwright.search.asked import Searched
 from meshwright.search.price import Costs
 from meshwright.search.shape import Shapes
@@ -43,10 +43,7 @@ def write_csv(path: str | PathLike[str], columns: Columns) -> None:
 
     Errors: InputError where the file cannot be written.
     """
-    with replacing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(columns)
-        rows.writerows(zip(*(_words(column) for column in columns.values()), strict=True))
+    write_rows(path, list(columns), zip(*(column.tolist() for column in columns.values()), strict=True))
 
 
 def write_parquet(path: str | PathLike[str], columns: Columns) -> None:
@@ -71,14 +68,3 @@ def _pyarrow() -> tuple[Any, Any]:
     except ImportError:
         raise MissingExtraError("--parquet", "table") from None
     return pyarrow, parquet
-
-
-def _words(column: np.ndarray[Any, Any]) -> list[str]:
-    values = column.tolist()
-    if column.dtype == np.bool_:
-        return ["true" if value else "false" for value in values]
-    return (
-        [f"{value:.10g}" for value in values]
-        if column.dtype.kind == "f"
-        else [str(value) for value in values]
-    )

@@ -72,12 +72,12 @@ def mixed(space: PricedSpace, capacity: float, every: bool = False) -> Mixed:
     answer, known = Mixed(every=every), {}  # type: tuple[Mixed, dict[Any, Mixes]]
     for batch in space.batches:
         if batch.seconds.size:
-            for members in _same_but_policies(space, batch):
-                _Placed(space, batch, members, known).search(answer, capacity)
+            for members in same_but_policies(space, batch):
+                Placed(space, batch, members, known).search(answer, capacity)
     return answer
 
 
-def _same_but_policies(space: PricedSpace, batch: Batch) -> Iterator[NDArray[np.int64]]:
+def same_but_policies(space: PricedSpace, batch: Batch) -> Iterator[NDArray[np.int64]]:
     rows = space.rows[batch.of]
     names = [n for n in rows.__dataclass_fields__ if n != "policies"]
     keys = np.stack([*(getattr(rows, n) for n in names), batch.placement_of], axis=1)
@@ -86,7 +86,7 @@ def _same_but_policies(space: PricedSpace, batch: Batch) -> Iterator[NDArray[np.
     yield from np.split(order, np.flatnonzero(np.diff(inverse.ravel()[order])) + 1)
 
 
-class _Placed:
+class Placed:
     """One placed row with all policies that its layers may have."""
 
     def __init__(self, space: PricedSpace, batch: Batch, members: NDArray[np.int64], known: dict[Any, Mixes]):
@@ -95,7 +95,7 @@ class _Placed:
         assert self.table is not None
         rows = self.table.rows
         self.codes, self.each = [], []
-        self.ways: dict[tuple[int, bytes], tuple[Floats, list[tuple[Pick, ...]]]] = {}
+        self.found: dict[tuple[int, bytes], tuple[Floats, list[tuple[Pick, ...]]]] = {}
         for k in range(rows.policies.shape[1]):
             codes, first = np.unique(rows.policies[members, k], return_index=True)
             of = members[first]
@@ -103,27 +103,19 @@ class _Placed:
             columns = (self.table.layer_s, memory.saved, memory.host_saved, memory.working)
             self.codes.append(codes)
             self.each.append(np.stack([c[of, k] for c in columns], axis=1))
+        self.row = rows[self.at : self.at + 1]
+        self.scale = space.setting.training.sequences / int(self.row.sequences[0])
+        self.pp, self.head = int(self.row.pp[0]), int(self.row.last_stage[0])
+        self.stages = np.arange(self.pp)[None, :]
+        own = self.table.costs[self.at : self.at + 1]
+        self.ends_s, self.ends = own.ends_s(self.stages)[0], own.ends_state(self.stages)[0]
+        self.hidden_s = float(self.table.hidden_s[self.at])
 
     def search(self, answer: Mixed, capacity: float) -> None:
-        table, at = self.table, self.at
-        assert table is not None
-        row = table.rows[at : at + 1]
-        key = tuple(int(getattr(row, n)[0]) for n in VISIBLE)
-        own = tuple(int(getattr(row, f.name)[0]) for f in fields(row) if f.name != "policies")
-        scale = self.space.setting.training.sequences / int(row.sequences[0])
-        pp, vpp = int(row.pp[0]), int(row.vpp[0])
-        stages = np.arange(pp)[None, :]
-        held = in_flight(row, stages)[0]
-        full = [[(float(f[0, s]), float(w[0, s])) for f, w in peaks(row, stages)] for s in range(pp)]
-        head, hidden = int(row.last_stage[0]), float(table.hidden_s[at])
-        own_costs = table.costs[at : at + 1]
-        ends_s, ends = own_costs.ends_s(stages)[0], own_costs.ends_state(stages)[0]
+        key = tuple(int(getattr(self.row, n)[0]) for n in VISIBLE)
+        own = tuple(int(getattr(self.row, f.name)[0]) for f in fields(self.row) if f.name != "policies")
         for cut in self.batch.cuts:
-            counts = self._counts(cut, vpp)
-            every = np.broadcast_to(counts, (len(table.rows), *counts.shape))
-            once = float(self._row(table.once_s, stages, every).max())
-            fastest = ends_s + counts @ np.array([e[:, 0].min() for e in self.each])
-            floor = scale * float(step_s(row, fastest.max(), fastest.sum(), once, hidden)[0])
+            floor = self.scale * self.floor_s(cut)
             limit = min(answer.cutoff_s, answer.kinds.get(key, np.inf))
             if answer.every:
                 limit = answer.rows.get(own, np.inf)
@@ -131,22 +123,19 @@ class _Placed:
             wanted = floor < limit or (even and (answer.even is None or floor < answer.even.seconds))
             if not wanted:
                 continue
-            ways = [
-                self._ways(s, counts[s], float(held[s]), full[s], float(ends[s]), s == head, capacity)
-                for s in range(pp)
-            ]
+            ways = self.ways(cut, capacity)
             if not all(len(points) for points, _ in ways):
                 continue
-            host_state = self._row(table.host_state, stages, every)
             bar = limit if not even or answer.even is None else max(limit, answer.even.seconds)
             bar = np.inf if even and answer.even is None else bar
-            best = self._best(ways, ends_s, host_state, once, row, bar / scale)
+            best = self.best(cut, [points[:, :2] for points, _ in ways], bar / self.scale)
             if best is None:
                 continue
             seconds, places, host = best
-            mixes = tuple(self._told(counts[s], ways[s][1][places[s]]) for s in range(pp))
-            placement = self.batch.placements[self.batch.placement_of[at]]
-            plan = Plan(row, placement, cut, scale * seconds, 0.0, host, mixes)
+            counts = self._counts(cut)
+            mixes = tuple(self._told(counts[s], ways[s][1][places[s]]) for s in range(self.pp))
+            placement = self.batch.placements[self.batch.placement_of[self.at]]
+            plan = Plan(self.row, placement, cut, self.scale * seconds, 0.0, host, mixes)
             answer.rows[own] = min(plan.seconds, answer.rows.get(own, np.inf))
             if plan.seconds < answer.kinds.get(key, np.inf):
                 answer.kinds[key] = plan.seconds
@@ -155,8 +144,26 @@ class _Placed:
             if even and (answer.even is None or plan.seconds < answer.even.seconds):
                 answer.even = plan
 
-    def _counts(self, cut: tuple[int, ...], vpp: int) -> Floats:
+    def floor_s(self, cut: tuple[int, ...]) -> float:
+        """Step seconds of a cut with the fastest policies, whether they fit or not."""
+        fastest = self.ends_s + self._counts(cut) @ np.array([e[:, 0].min() for e in self.each])
+        return float(step_s(self.row, fastest.max(), fastest.sum(), self._once_s(cut), self.hidden_s)[0])
+
+    def ways(self, cut: tuple[int, ...], capacity: float) -> list[tuple[Floats, list[tuple[Pick, ...]]]]:
+        """Of each stage the ways that fit: (seconds, host bytes in flight, device bytes) [W, 3], and picks by kind."""
+        counts, held = self._counts(cut), in_flight(self.row, self.stages)[0]
+        full = [
+            [(float(f[0, s]), float(w[0, s])) for f, w in peaks(self.row, self.stages)]
+            for s in range(self.pp)
+        ]
+        return [
+            self._ways(s, counts[s], float(held[s]), full[s], float(self.ends[s]), s == self.head, capacity)
+            for s in range(self.pp)
+        ]
+
+    def _counts(self, cut: tuple[int, ...]) -> Floats:
         """Layers of each kind on each stage, remembered by cut; [S, K]."""
+        vpp = int(self.row.vpp[0])
         if (cut, vpp) not in self.known:
             schedule = "interleaved" if vpp > 1 else "1f1b"
             plain = Layout(pp=len(cut), vpp=vpp, schedule=schedule, layers_per_stage=cut)
@@ -164,11 +171,16 @@ class _Placed:
         found: Floats = self.known[cut, vpp]
         return found
 
-    def _row(self, of: Any, stages: Any, every: Any) -> Floats:
+    def _once_s(self, cut: tuple[int, ...]) -> float:
+        assert self.table is not None
+        return float(self._row(self.table.once_s, cut).max())
+
+    def _row(self, of: Any, cut: tuple[int, ...]) -> Floats:
         """One row of a function of the whole table, remembered by cut."""
-        key = (of.__name__, id(self.table), every[0].tobytes())
+        counts = self._counts(cut)
+        key = (of.__name__, id(self.table), counts.tobytes())
         if key not in self.known:
-            self.known[key] = of(stages, every)
+            self.known[key] = of(self.stages, np.broadcast_to(counts, (len(self.batch.of), *counts.shape)))
         found: Floats = self.known[key][self.at]  # type: ignore[index]
         return found
 
@@ -182,9 +194,9 @@ class _Placed:
         last: bool,
         capacity: float,
     ) -> tuple[Floats, list[tuple[Pick, ...]]]:
-        """(seconds, host bytes in flight [W, 2], picks by kind) of all mixes of one stage that fit the device."""
-        if (stage, counts.tobytes()) in self.ways:
-            return self.ways[stage, counts.tobytes()]
+        """Of one stage, remembered by its layers."""
+        if (stage, counts.tobytes()) in self.found:
+            return self.found[stage, counts.tobytes()]
         table, at = self.table, self.at
         assert table is not None
         found, picks = np.zeros((1, 4)), [()]  # type: tuple[Floats, list[tuple[Pick, ...]]]
@@ -201,24 +213,20 @@ class _Placed:
         state = ends + float(counts @ table.costs.state[at])
         kept = float(counts @ table.costs.deferred[at])
         activations = np.max([flying * found[:, 1] + late * kept for flying, late in full], axis=0)
-        fits = state + activations + transient <= capacity
-        out = np.stack([found[fits, 0], held * found[fits, 2]], axis=1)
-        self.ways[stage, counts.tobytes()] = out, [p for p, good in zip(picks, fits, strict=True) if good]
-        return self.ways[stage, counts.tobytes()]
+        device = state + activations + transient
+        fits = device <= capacity
+        out = np.stack([found[fits, 0] + self.ends_s[stage], held * found[fits, 2], device[fits]], axis=1)
+        self.found[stage, counts.tobytes()] = out, [p for p, good in zip(picks, fits, strict=True) if good]
+        return self.found[stage, counts.tobytes()]
 
-    def _best(
-        self,
-        ways: list[Any],
-        ends_s: Floats,
-        host_state: Floats,
-        once: float,
-        row: Any,
-        limit_s: float,
+    def best(
+        self, cut: tuple[int, ...], ways: list[Floats], limit_s: float
     ) -> tuple[float, list[int], float] | None:
         """(seconds, way of each stage, bytes on the fullest host) of the fastest that hosts hold, below a limit.
 
-        Every combination of the ways of stages; those go early that no later stage mends.
+        Every combination of the ways of stages, [W, 2] each; those go early that no later stage mends.
         """
+        row, once = self.row, self._once_s(cut)
         setting = self.space.setting
         room, pp = setting.cluster.host_memory_bytes, len(ways)
         placement = self.batch.placements[self.batch.placement_of[self.at]]
@@ -227,9 +235,9 @@ class _Placed:
             per_host = setting.cluster.devices_per_host or 1
             shares = np.array(hosts_of(placement, setting.cluster.levels, per_host, pp), float)
 
-        host, hidden = shares @ host_state, float(self.table.hidden_s[self.at])  # type: ignore[union-attr]
-        spared = [_no_worse(w[0]) for w in ways]
-        each = [w[0][kept] + [ends_s[s], 0.0] for s, (w, kept) in enumerate(zip(ways, spared, strict=True))]
+        host = shares @ self._row(self.table.host_state, cut)  # type: ignore[union-attr]
+        hidden, spared = self.hidden_s, [_no_worse(w) for w in ways]
+        each = [w[kept] for w, kept in zip(ways, spared, strict=True)]
         rest = np.array([e.min(axis=0) for e in each])  # what later stages take at least
         slowest, total, kept = np.zeros(1), np.zeros(1), host[None, :]
         picks = np.zeros((1, 0), np.int64)
