@@ -42,6 +42,12 @@ class Menu:
         exist: Array = self.codes != OPEN
         return exist
 
+    @property
+    def any_policy(self) -> Array:
+        """Whether there is one for each row, [R]."""
+        some: Array = self.exist.any(axis=1)[self.of_row]
+        return some
+
     def of_rows(self) -> Chosen:
         """What each policy of each row costs, [R, P]."""
         return Chosen(**{f.name: getattr(self.chosen, f.name)[self.of_row] for f in fields(Chosen)})

@@ -101,7 +101,7 @@ class Refiner:
 
     def offload(self, bounds: Array, rows: Rows, cutoff_s: float) -> tuple[Array, Rows]:
         """Which class of tensors may be offloaded."""
-        return self._open(with_offload(self.space, rows))
+        return self._open(with_offload(self.space, rows, self.funnel))
 
     def policy(self, kind: int) -> Step:
         """Refine by the recompute policy of one layer kind."""
@@ -259,22 +259,14 @@ class Refiner:
         """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
         Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least.
-        Where constraints leave a kind no policy the value is inf.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
         layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
         chunked = (rows.vpp > 1) | layers.alike
         group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
         for one in np.unique(group).tolist():
-            at = np.flatnonzero(group == one)
-            lines = lines_of(self.space.menus, table, costs, near[at], prices)
-            some = np.isfinite(lines.least).all(axis=(1, 2))
-            if not some.all():
-                out[at[~some]] = np.inf
-                at, lines = at[some], lines[some]
-            if not len(at):
-                continue
-            part = near[at]
+            part = near[group == one]
+            lines = lines_of(self.space.menus, table, costs, part, prices)
             units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
-            out[at] = value(Cuts.of(costs[part], units, lines, size), part)
+            out[group == one] = value(Cuts.of(costs[part], units, lines, size), part)
         return out

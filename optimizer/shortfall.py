@@ -45,7 +45,7 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
     for batch in space.batches[:batch_sizes]:
         frame = frames(space, funnel, (batch,))
         for at in range(0, len(frame), 4096):
-            rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel))
+            rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel), funnel)
             for kind in space.kinds_by_weight:
                 rows = _with_policy(space, rows, kind)
             if len(rows):

@@ -252,9 +252,14 @@ def with_sharding(space: Space, rows: Rows, funnel: Funnel) -> tuple[Ints, Rows]
     return of_row[kept], out
 
 
-def with_offload(space: Space, rows: Rows) -> Rows:
-    """Rows crossed with every allowed offload class."""
-    return concatenate([offloading(rows, c) for c in space.offloads]) if space.offloads else rows[:0]
+def with_offload(space: Space, rows: Rows, funnel: Funnel) -> Rows:
+    """Rows crossed with every allowed offload class, where that leaves every layer kind a policy."""
+    out = concatenate([offloading(rows, c) for c in space.offloads]) if space.offloads else rows[:0]
+    wishes = [c.text for c in space.constraints if c.name == "recompute"]
+    if not wishes or not len(out):
+        return out
+    some = [space.menus.of(out, kind).any_policy for kind in range(len(space.setting.model.kinds))]
+    return funnel.keep(", ".join(wishes), out, np.all(some, axis=0))
 
 
 def offloading(rows: Rows, offload: int) -> Rows:

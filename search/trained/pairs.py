@@ -125,7 +125,7 @@ class Pairs:
         of a stage hold the same experts."""
         key = (int(row.dp_replicate[0]), int(row.cp[0]), copies)
         if key not in self._sharded:
-            rows = with_offload(space, row)
+            rows = with_offload(space, row, Funnel())
             self._sharded[key] = len(with_sharding(space, rows, Funnel())[1]) if len(rows) else 0
         return self._sharded[key]
 

@@ -133,7 +133,7 @@ def check(asked: Instance) -> None:
 
 
 def test_reasons_of_a_no_are_confirmed_by_solving() -> None:
-    for asked in islice(infeasible_instances(), 4):
+    for asked in islice((x for x in infeasible_instances() if x.plans < 1000), 4):
         check(asked)
 
 
