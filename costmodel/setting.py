@@ -30,6 +30,7 @@ class Setting:
         overlap: what may hide behind compute: everything, nothing, or the calibrated share of each class.
         streams: whether communication classes that overlap also queue behind each other (`shared`) or only
             where they load the same network level (`independent`).
+        launcher: whose limits bound the layouts to choose from; prices do not depend on it.
     """
 
     model: ModelSpec
@@ -39,6 +40,7 @@ class Setting:
     framework: Framework
     overlap: Overlap = "calibrated"
     streams: Streams = "shared"
+    launcher: str = "any"
 
     @cached_property
     def floor(self) -> "Setting":

@@ -5,7 +5,7 @@ more while a layer runs backward, and every layer is in flight at least once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 

@@ -12,6 +12,8 @@ from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of
+from meshwright.optimizer.launchers.catalogue import launcher_of
+from meshwright.optimizer.launchers.cost import cost_of
 from meshwright.optimizer.plan import Certificate, Idle, Infeasible, Interrupted, Plan, RunnerUp, Undecided
 from meshwright.optimizer.question import (
     barrier_note,
@@ -44,7 +46,8 @@ def recommend(
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
-    framework: str = "jax",
+    framework: str | None = None,
+    launcher: str | None = None,
     options: SolveOptions | None = None,
 ) -> Plan:
     """The proven best training layout.
@@ -55,7 +58,9 @@ def recommend(
         constraints: for example 'tp<=8, pp in {1,2,4}, offload == none'.
         efficiency: 'default', 'ideal', 'mfu=0.4' or a calibration file.
         overlap: 'calibrated', 'full' or 'none'. comm_streams: 'shared' or 'independent'.
-        framework: whose memory habits apply.
+        framework: whose memory habits apply; None takes the launcher's.
+        launcher: whose limits bound the plan: 'megatron', 'maxtext', 'torchtitan', 'deepspeed', 'calculon', 'jax' (our own
+            program, which runs all) or 'any'. What its limits cost is in the plan.
 
     Raises:
         InputError: the question is wrong. MissingFigureError: a figure it needs has no source.
@@ -69,8 +74,25 @@ def recommend(
         overlap=overlap,
         comm_streams=comm_streams,
         framework=framework,
+        launcher=launcher,
     )
-    return recommend_in(given, constraints, options)
+    return bounded(given, constraints, options)
+
+
+def bounded(
+    given: Setting,
+    constraints: str | None = None,
+    options: SolveOptions | None = None,
+    watch: Watch | None = None,
+) -> Plan:
+    """`recommend_in`, and what the launcher's limits cost.
+
+    Raises: as `recommend_in`.
+    """
+    plan = recommend_in(given, constraints, options, watch)
+    if not launcher_of(given).bounds:
+        return plan
+    return replace(plan, launcher=cost_of(given, plan, constraints, options or SolveOptions(), watch))
 
 
 def recommend_in(
@@ -250,6 +272,7 @@ def not_considered(space: Space) -> tuple[str, ...]:
     out = []
     for offload in OFFLOADS[1:3]:
         wanted = all(c.allowed(offload) for c in space.constraints if c.name == "offload")
+        wanted &= space.launcher.takes("offload", offload)
         if wanted and (refusal := offload_refusal(space.setting, offload)):
             out.append(f"not considered: {refusal}")
     # One missing figure, such as the host's memory, is one thing to say.

@@ -1,0 +1,152 @@
+"""What each launcher runs, stated a second time in plain Python over one finished layout.
+
+Written from the launchers' own words, not from `optimizer.launchers`. A layout is legal already; `refused` names, in
+a word each, what the launcher cannot run of it.
+"""
+
+from collections.abc import Iterator
+
+from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.setting import Setting
+
+EVEN = ("maxtext", "deepspeed", "calculon")
+# What an exhaustive search must list for a launcher beside what it lists for everybody.
+GPIPE, NO_SP = ("maxtext",), ("deepspeed", "calculon")
+
+
+def refused(launcher: str, setting: Setting, layout: Layout) -> list[str]:
+    """What it cannot run of a complete layout."""
+    kinds = setting.model.kinds
+    policies = [layout.policy(k) for k in range(len(kinds))]
+    said = {"megatron": _megatron, "maxtext": _maxtext, "torchtitan": _torchtitan, "deepspeed": _deepspeed}
+    out = list(said.get(launcher, _calculon)(setting, layout, policies))
+    if launcher in EVEN and len(set(layout.layers_per_stage)) > 1:
+        out.append("uneven")
+    if launcher in ("megatron", "torchtitan", "deepspeed"):
+        orders = [["tp", "cp", "dp_shard", "dp_replicate", "pp"]]
+        if launcher == "megatron":
+            orders.append(["tp", "cp", "pp", "dp_shard", "dp_replicate"])
+        if not any(_fills(layout, order) for order in orders):
+            out.append("rank order")
+    return out
+
+
+def _fills(layout: Layout, order: list[str]) -> bool:
+    """Dealing the degrees in this order from the innermost level outwards, each level as full as the placement says,
+    gives the placement."""
+    left = {name: getattr(layout, name) for name in DIMENSIONS}
+    waiting = list(order)
+    for members in layout.placement:
+        here = dict(members)
+        for name in list(waiting):
+            if here.get(name, 1) > 1 and any(left[before] > 1 for before in waiting[: waiting.index(name)]):
+                return False  # something further in is not dealt out yet
+            left[name] //= here.get(name, 1)
+            if left[name] == 1:
+                waiting.remove(name)
+    return True
+
+
+def _mixture(setting: Setting) -> bool:
+    return any(kind.ffn.experts for kind in setting.model.kinds)
+
+
+def _megatron(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
+    if "elementwise" in policies:
+        yield "recompute"
+    dense = {p for p, k in zip(policies, setting.model.kinds, strict=True) if not k.ffn.experts}
+    sparse = {p for p, k in zip(policies, setting.model.kinds, strict=True) if k.ffn.experts}
+    if len(set(policies)) > 1 and (
+        len(dense) > 1 or len(sparse) > 1 or not dense | sparse <= {"none", "mlp"}
+    ):
+        yield "modules"
+    if "activations" in x.offload and set(policies) != {"mlp"}:
+        yield "activations"
+    if "optimizer" in x.offload and x.zero > 1:
+        yield "optimizer offload"
+    if x.pp > 1 and x.schedule == "gpipe":
+        yield "gpipe"
+    if x.ep > 1 and x.tp > 1 and not x.sp:
+        yield "sp"
+
+
+def _maxtext(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
+    if "attention" in policies:
+        yield "recompute"
+    if len(set(policies)) > 1:
+        yield "kinds"
+    if "optimizer" in x.offload:
+        yield "optimizer offload"
+    if "activations" in x.offload and "none" in policies:
+        yield "activations"
+    if x.pp > 1 and x.schedule != "gpipe":
+        yield "schedule"
+    sequences = x.sequences or setting.training.sequences
+    if x.pp > 1 and (sequences // (x.dp * x.micro_batch)) % x.pp:
+        yield "micro-batches"
+    if x.zero == 2 or (x.zero == 1 and x.dp_replicate > 1):
+        yield "zero"
+    if x.cp > 1 and x.zero != 3:
+        yield "cp"
+    if _mixture(setting) and x.etp != x.tp:
+        yield "etp"
+    if x.ep > 1 and (x.zero != 3 or x.dp_shard % x.ep):
+        yield "ep"
+
+
+def _torchtitan(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
+    if any(kind.attention.kv_heads % x.tp for kind in setting.model.kinds):
+        yield "kv heads"
+    if {"attention", "mlp"} & set(policies):
+        yield "recompute"
+    if len(set(policies)) > 1:
+        yield "kinds"
+    if x.offload != "none":
+        yield "offload"
+    if x.cp > 1 and x.cp_kind != "all_gather":
+        yield "cp kind"
+    if x.zero == 1 or (x.zero == 0 and (x.cp > 1 or (x.dp_replicate > 1 and x.tp * x.pp > 1))):
+        yield "fsdp"
+    if _mixture(setting) and (
+        (x.dp_shard * x.cp * x.tp) % x.ep or (x.ep > 1 and x.etp > 1) or (x.ep == 1 and x.etp != x.tp)
+    ):
+        yield "experts"
+
+
+def _deepspeed(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
+    if {"elementwise", "attention", "mlp"} & set(policies):
+        yield "recompute"
+    if len(set(policies)) > 1:
+        yield "kinds"
+    if "activations" in x.offload and set(policies) != {"full"}:
+        yield "activations"
+    if "optimizer" in x.offload and x.zero == 0:
+        yield "optimizer offload"
+    if x.zero in (1, 2) and x.dp_replicate > 1:
+        yield "replicas"
+    if x.pp > 1 and (x.zero > 1 or x.cp > 1 or x.vpp > 1 or x.schedule == "gpipe"):
+        yield "pipeline"
+    if x.tp > 1 and x.sp:
+        yield "sp"
+    if x.cp > 1 and x.cp_kind != "all_to_all":
+        yield "cp kind"
+    if x.ep > 1 and (x.dp % x.ep or x.tp > 1 or x.cp > 1 or (x.zero == 3 and x.dp_replicate > 1)):
+        yield "ep"
+
+
+def _calculon(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
+    if {"elementwise", "mlp"} & set(policies) or len(set(policies)) > 1:
+        yield "recompute"
+    if x.offload != "none":
+        yield "offload"
+    if x.pp > 1 and x.schedule == "gpipe":
+        yield "gpipe"
+    if x.cp * x.ep * x.etp > 1:
+        yield "degrees"
+    if x.zero > 1 or (x.zero == 1 and x.dp_replicate > 1):
+        yield "zero"
+    if x.devices != setting.cluster.devices:
+        yield "idle"
+    for name in DIMENSIONS:
+        if sum(dict(level).get(name, 1) > 1 for level in x.placement) > 1:
+            yield "networks"
