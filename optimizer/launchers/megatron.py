@@ -10,13 +10,13 @@ Left out: full recompute of some layers of each stage and none of the rest (`--r
 import numpy as np
 
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.policies import named_column
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import POLICIES
 from meshwright.optimizer.launchers.launcher import Bools, Launcher, ranks_in_order, rule
 from meshwright.optimizer.launchers.words import (
     activations_under,
+    named_policies,
     policies_among,
     policies_by_kind,
     schedules_among,
@@ -35,7 +35,7 @@ _RECOMPUTE = "megatron/core/transformer/transformer_config.py:1884-2010"
 def _by_module(setting: Setting, rows: Rows) -> Bools:
     """The same modules in all layers: `mlp` acts on dense layers and `moe` on the others, all else on both."""
     none, mlp = POLICIES.index("none"), POLICIES.index("mlp")
-    names, kinds = named_column(rows.policies), setting.model.kinds
+    names, kinds = named_policies(setting, rows), setting.model.kinds
     same = (names == names[:, :1]).all(axis=1)
     if names.shape[1] != len(kinds):  # layers of one kind differ
         return np.asarray(same)

@@ -4,12 +4,12 @@ import numpy as np
 
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import listed
-from meshwright.costmodel.policies import named_column, tensor_bits
+from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.tensors import HOST, POLICIES
-from meshwright.optimizer.launchers.launcher import Bools, LauncherRule, rule
+from meshwright.costmodel.tensors import CODES, HOST, POLICIES, TENSORS, bits
+from meshwright.optimizer.launchers.launcher import Bools, Ints, LauncherRule, rule
 
 _TOLD_STAGES = 2  # of a layout whose policies differ by stage
 
@@ -20,12 +20,28 @@ def told_policies(layout: Layout) -> str:
     return ";".join(words[:_TOLD_STAGES]) + (";..." if len(words) > _TOLD_STAGES else "")
 
 
+def present_bits(setting: Setting, rows: Rows) -> Ints:
+    """Bits of the tensors that the layers of each lane have; of all tensors where kinds take several lanes."""
+    kinds = setting.model.kinds
+    lanes = rows.policies.shape[1]
+    return np.array(
+        [tensor_bits(setting.framework, k) for k in kinds] if lanes == len(kinds) else [bits(TENSORS)] * lanes
+    )
+
+
+def named_policies(setting: Setting, rows: Rows) -> Ints:
+    """Index into POLICIES of each lane's policy, by what it repeats; one more where it has no name. [R, lanes]."""
+    out = np.full(rows.policies.shape, len(POLICIES))
+    for index, name in enumerate(POLICIES):
+        out[(rows.policies ^ CODES[name]) & present_bits(setting, rows) == 0] = index
+    return out
+
+
 def one_per_kind(setting: Setting, rows: Rows) -> Bools:
     """Whether all layers of a kind have one policy, and what they save is all on the device or all on the host."""
-    kinds = setting.model.kinds
-    if rows.policies.shape[1] != len(kinds):  # a kind with two policies has two lanes
+    if rows.policies.shape[1] != len(setting.model.kinds):  # a kind with two policies has two lanes
         return np.zeros(len(rows), bool)
-    present = np.array([tensor_bits(setting.framework, kind) for kind in kinds])
+    present = present_bits(setting, rows)
     saved, on_host = present & ~rows.policies, rows.policies >> HOST & present
     good: Bools = (on_host == np.where(rows.offloads_activations[:, None], saved, 0)).all(axis=1)
     return good
@@ -48,7 +64,7 @@ def policies_among(launcher: str, policies: tuple[str, ...], how: str, source: s
     codes = [POLICIES.index(p) for p in policies]
     return rule(
         f"{launcher}: recompute it has a setting for", "recompute",
-        lambda s, rows: np.isin(named_column(rows.policies), codes).all(axis=1),
+        lambda s, rows: np.isin(named_policies(s, rows), codes).all(axis=1),
         lambda s, x: f"{how}; recompute={told_policies(x)} is none of them: use recompute={listed(policies)}",
         source,
     )  # fmt: skip
@@ -58,7 +74,7 @@ def one_policy(launcher: str, how: str, source: str) -> LauncherRule:
     """One recompute policy for all layer kinds."""
     return rule(
         f"{launcher}: one recompute policy for all layers", "recompute",
-        lambda s, rows: (named_column(rows.policies) == named_column(rows.policies[:, :1])).all(axis=1),
+        lambda s, rows: (np.ptp(named_policies(s, rows), axis=1) == 0),
         lambda s, x: f"{how}; recompute={told_policies(x)} differs by layer: use one",
         source,
     )  # fmt: skip
@@ -80,7 +96,7 @@ def activations_under(launcher: str, policies: tuple[str, ...], how: str, source
     codes = [POLICIES.index(p) for p in policies]
     return rule(
         f"{launcher}: activations that it can offload", "recompute offload",
-        lambda s, rows: ~rows.offloads_activations | np.isin(named_column(rows.policies), codes).all(axis=1),
+        lambda s, rows: ~rows.offloads_activations | np.isin(named_policies(s, rows), codes).all(axis=1),
         lambda s, x: (
             f"{how}; offload={x.offload} with recompute={told_policies(x)} is more: use "
             f"recompute={listed(policies)}, or offload=none"

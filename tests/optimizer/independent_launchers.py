@@ -7,19 +7,45 @@ a word each, what the launcher cannot run of it.
 from collections.abc import Iterator
 
 from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import CODES, HOST
 
 EVEN = ("maxtext", "deepspeed", "calculon")
+RUNS = {
+    "megatron": ("1f1b", "interleaved"),
+    "maxtext": ("gpipe",),
+    "torchtitan": ("gpipe", "1f1b", "interleaved", "dualpipev"),
+    "deepspeed": ("1f1b",),
+    "calculon": ("1f1b", "interleaved"),
+}
+NAMES = {
+    "megatron": {"none", "attention", "mlp", "full"},
+    "maxtext": {"none", "elementwise", "mlp", "full"},
+    "torchtitan": {"none", "elementwise", "full"},
+    "deepspeed": {"none", "full"},
+    "calculon": {"none", "attention", "full"},
+}
 # What an exhaustive search must list for a launcher beside what it lists for everybody.
 GPIPE, NO_SP = ("maxtext",), ("deepspeed", "calculon")
 
 
 def refused(launcher: str, setting: Setting, layout: Layout) -> list[str]:
     """What it cannot run of a complete layout."""
-    kinds = setting.model.kinds
-    policies = [layout.policy(k) for k in range(len(kinds))]
+    ways = [_ways(setting, layout, k) for k in range(len(setting.model.kinds))]
+    if any(len(some) > 1 for some in ways):
+        return ["mixed"]
+    policies = [name for some in ways for name, _ in some]
     said = {"megatron": _megatron, "maxtext": _maxtext, "torchtitan": _torchtitan, "deepspeed": _deepspeed}
     out = list(said.get(launcher, _calculon)(setting, layout, policies))
+    if not set(policies) <= NAMES[launcher]:
+        out.append("recompute")
+    if {place for some in ways for _, place in some} != {
+        "host" if "activations" in layout.offload else "device"
+    }:
+        out.append("not all of it offloaded")
+    if layout.pp > 1 and layout.schedule not in RUNS[launcher]:
+        out.append("schedule")
     if launcher in EVEN and len(set(layout.layers_per_stage)) > 1:
         out.append("uneven")
     if launcher in ("megatron", "torchtitan", "deepspeed"):
@@ -29,6 +55,19 @@ def refused(launcher: str, setting: Setting, layout: Layout) -> list[str]:
         if not any(_fills(layout, order) for order in orders):
             out.append("rank order")
     return out
+
+
+def _ways(setting: Setting, layout: Layout, kind: int) -> set[tuple[str, str]]:
+    """What layers of a kind do, by name of the policy and by where they save what they do."""
+    has = tensor_bits(setting.framework, setting.model.kinds[kind])
+    ways = set()
+    for stage in range(layout.pp):
+        for code, _ in layout.mix(stage, kind):
+            exactly = [name for name, c in CODES.items() if (code ^ c) & has == 0]
+            saved, away = has & ~code, code >> HOST & has
+            place = "device" if not away else "host" if away == saved else "some of it"
+            ways.add((exactly[0] if exactly else f"tensors {code}", place))
+    return ways
 
 
 def _fills(layout: Layout, order: list[str]) -> bool:
@@ -52,8 +91,6 @@ def _mixture(setting: Setting) -> bool:
 
 
 def _megatron(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
-    if "elementwise" in policies:
-        yield "recompute"
     dense = {p for p, k in zip(policies, setting.model.kinds, strict=True) if not k.ffn.experts}
     sparse = {p for p, k in zip(policies, setting.model.kinds, strict=True) if k.ffn.experts}
     if len(set(policies)) > 1 and (
@@ -64,23 +101,17 @@ def _megatron(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]
         yield "activations"
     if "optimizer" in x.offload and x.zero > 1:
         yield "optimizer offload"
-    if x.pp > 1 and x.schedule == "gpipe":
-        yield "gpipe"
     if x.ep > 1 and x.tp > 1 and not x.sp:
         yield "sp"
 
 
 def _maxtext(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
-    if "attention" in policies:
-        yield "recompute"
     if len(set(policies)) > 1:
         yield "kinds"
     if "optimizer" in x.offload:
         yield "optimizer offload"
     if "activations" in x.offload and "none" in policies:
         yield "activations"
-    if x.pp > 1 and x.schedule != "gpipe":
-        yield "schedule"
     sequences = x.sequences or setting.training.sequences
     if x.pp > 1 and (sequences // (x.dp * x.micro_batch)) % x.pp:
         yield "micro-batches"
@@ -97,8 +128,6 @@ def _maxtext(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
 def _torchtitan(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
     if any(kind.attention.kv_heads % x.tp for kind in setting.model.kinds):
         yield "kv heads"
-    if {"attention", "mlp"} & set(policies):
-        yield "recompute"
     if len(set(policies)) > 1:
         yield "kinds"
     if x.offload != "none":
@@ -114,8 +143,6 @@ def _torchtitan(setting: Setting, x: Layout, policies: list[str]) -> Iterator[st
 
 
 def _deepspeed(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
-    if {"elementwise", "attention", "mlp"} & set(policies):
-        yield "recompute"
     if len(set(policies)) > 1:
         yield "kinds"
     if "activations" in x.offload and set(policies) != {"full"}:
@@ -124,7 +151,7 @@ def _deepspeed(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str
         yield "optimizer offload"
     if x.zero in (1, 2) and x.dp_replicate > 1:
         yield "replicas"
-    if x.pp > 1 and (x.zero > 1 or x.cp > 1 or x.vpp > 1 or x.schedule == "gpipe"):
+    if x.pp > 1 and (x.zero > 1 or x.cp > 1):
         yield "pipeline"
     if x.tp > 1 and x.sp:
         yield "sp"
@@ -135,12 +162,10 @@ def _deepspeed(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str
 
 
 def _calculon(setting: Setting, x: Layout, policies: list[str]) -> Iterator[str]:
-    if {"elementwise", "mlp"} & set(policies) or len(set(policies)) > 1:
-        yield "recompute"
+    if len(set(policies)) > 1:
+        yield "kinds"
     if x.offload != "none":
         yield "offload"
-    if x.pp > 1 and x.schedule == "gpipe":
-        yield "gpipe"
     if x.cp * x.ep * x.etp > 1:
         yield "degrees"
     if x.zero > 1 or (x.zero == 1 and x.dp_replicate > 1):

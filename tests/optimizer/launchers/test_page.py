@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from independent_launchers import refused
+from independent_launchers import RUNS, refused
 
 import meshwright as mw
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.hardware.errors import InputError, LayoutError
 from meshwright.optimizer.cli import main
 from meshwright.optimizer.launchers.catalogue import LAUNCHERS
@@ -43,6 +44,19 @@ def test_the_page_names_every_launcher_with_its_version() -> None:
         line = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}`"))
         commit = launcher.snapshot.split()[1] if launcher.snapshot else ""
         assert commit in line and f"| {launcher.framework} |" in line
+
+
+def test_the_page_says_of_every_schedule_who_runs_it() -> None:
+    rows = {
+        line.split("|")[1].strip(" `"): line.split("|")[2:-1]
+        for line in PAGE.splitlines()
+        if line.startswith("| ")
+    }
+    launchers = [word.strip(" `") for word in rows["schedule"]]
+    assert launchers == ["jax, any", *RUNS]
+    for word in SCHEDULES:
+        told = dict(zip(launchers, (cell.strip() for cell in rows[word]), strict=True))
+        assert told == {"jax, any": "yes"} | {name: "yes" if word in RUNS[name] else "no" for name in RUNS}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +108,14 @@ def test_words_that_no_launcher_takes_are_refused_before_the_search() -> None:
             "llama-3-8b", "h100:8x1", ASKED, launcher="megatron", constraints="recompute==elementwise"
         )
     assert str(error.value) == (
-        "constraint 'recompute==elementwise' leaves no recompute that megatron has a setting for: it takes none, "
-        "attention, mlp, full; drop or widen it, or use --launcher any"
+        "constraint 'recompute==elementwise' leaves no recompute that megatron has: it takes none, attention, mlp or "
+        "full; drop or widen it, or use --launcher any"
+    )
+    with pytest.raises(LayoutError) as error:
+        mw.recommend("llama-3-8b", "v5p:2x2x1", ASKED, launcher="maxtext", constraints="schedule == zb_h1")
+    assert str(error.value) == (
+        "constraint 'schedule == zb_h1' leaves no schedule that maxtext has: it takes gpipe; drop or widen it, or use "
+        "--launcher any"
     )
 
 
@@ -107,6 +127,30 @@ def test_limits_that_leave_nothing_are_part_of_the_clash(capsys: pytest.CaptureF
     assert "--launcher any" in [way["option"] for way in why["ways_out"]]
     with pytest.raises(Infeasible):
         mw.recommend("llama-3-70b", "h100:8x8", ASKED, launcher="torchtitan", constraints="tp==16")
+
+
+def test_a_layout_that_the_launcher_cannot_run_is_refused_where_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = "llama-3-8b --cluster h100:8x2 --batch 512Ki --seq 8192 --launcher megatron --why-not schedule=zb_h1,pp=4"
+    assert main(["recommend", *shlex.split(line), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["why_not"]
+    assert told["verdict"] == "no such plan" and "no schedule that megatron has" in told["refusal"]
+
+
+def test_a_plan_of_several_policies_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Plans of our own program by tensor and stage: other launchers say that they do not."""
+    plan = str(tmp_path / "mixed.json")
+    line = "llama-3-8b --cluster h100:8x2 --batch 512Ki --seq 8192 --layout"
+    layout = "pp=2,dp=8,zero=1,recompute=full*3|save(qkv+core)*13;none"
+    assert main(["estimate", *shlex.split(line), layout, "-o", plan]) == 0
+    capsys.readouterr()
+    for launcher in RUNS:
+        assert main(["explain", plan, "--launcher", launcher, "--json"]) == 0
+        limits = json.loads(capsys.readouterr().out)["launcher"]["limits"]
+        told = {x["rule"].removeprefix(f"{launcher}: "): x["message"] for x in limits}
+        assert {"one recompute policy per layer kind", "recompute it has a setting for"} <= set(told)
+        assert all("=full*3|save(qkv+core)*13;none" in told[rule] for rule in told if "recompute" in rule)
 
 
 def test_explain_and_compare_say_whether_a_launcher_runs_a_plan(

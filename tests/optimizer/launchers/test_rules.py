@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from costmodel_cases import make_setting
-from independent_launchers import refused
+from independent_launchers import RUNS, refused
 
 from meshwright.costmodel.estimate import complete
 from meshwright.costmodel.layout import Layout, parse_layout
 from meshwright.costmodel.rows import Rows
+from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError, LayoutError, UnknownNameError
 from meshwright.optimizer.launchers.catalogue import LAUNCHERS, agreed
@@ -29,7 +30,7 @@ CASES = [
     ("megatron", "recompute modules act on all layers", GLM, "dp=32,zero=1,ep=32,recompute=attention/none", "dp=32,zero=1,ep=32,recompute=attention"),
     ("megatron", "activations that it can offload", LLAMA, "tp=4,dp=8,recompute=none,offload=activations", "tp=4,dp=8,recompute=mlp,offload=activations"),
     ("megatron", "optimizer offload without FSDP", LLAMA, "dp=32,zero=2,offload=optimizer", "dp=32,zero=1,offload=optimizer"),
-    ("megatron", "no GPipe", LLAMA, "pp=4,dp=8,schedule=gpipe", "pp=4,dp=8,schedule=1f1b"),
+    ("megatron", "schedule it runs", LLAMA, "pp=4,dp=8,schedule=gpipe", "pp=4,dp=8,schedule=1f1b"),
     ("megatron", "ep with tp needs sp", MIXTRAL, "tp=2,dp=16,ep=8,sp=false", "tp=2,dp=16,ep=8,sp=true"),
     ("maxtext", "recompute it has a setting for", TPU, "dp=32,zero=3,recompute=attention", "dp=32,zero=3,recompute=mlp"),
     ("maxtext", "one recompute policy for all layers", GLM, "dp=32,zero=3,ep=32,recompute=full/none", "dp=32,zero=3,ep=32,recompute=full"),
@@ -37,8 +38,8 @@ CASES = [
     ("maxtext", "activations that it can offload", TPU, "dp=32,zero=3,offload=activations", "dp=32,zero=3,recompute=elementwise,offload=activations"),
     ("maxtext", "stages hold equal layers", TPU, "pp=3,dp=8,schedule=gpipe", "pp=4,dp=8,schedule=gpipe"),
     ("maxtext", "stages hold equal layers", TPU, "pp=4,dp=8,schedule=gpipe,layers=7/9/8/8", "pp=4,dp=8,schedule=gpipe,layers=8/8/8/8"),
-    ("maxtext", "GPipe", TPU, "pp=4,dp=8", "pp=4,dp=8,schedule=gpipe"),
-    ("maxtext", "one chunk a stage", TPU, "pp=4,dp=8,vpp=2", "pp=4,dp=8,schedule=gpipe"),
+    ("maxtext", "schedule it runs", TPU, "pp=4,dp=8", "pp=4,dp=8,schedule=gpipe"),
+    ("maxtext", "schedule it runs", TPU, "pp=4,dp=8,vpp=2", "pp=4,dp=8,schedule=gpipe"),
     ("maxtext", "micro-batches are a multiple of the stages", TPU, "pp=4,dp=8,schedule=gpipe,micro_batch=8", "pp=4,dp=8,schedule=gpipe,micro_batch=4"),
     ("maxtext", "ZeRO 0, 1 over all of dp, or 3", TPU, "dp=32,zero=2", "dp=32,zero=1"),
     ("maxtext", "ZeRO 0, 1 over all of dp, or 3", TPU, "dp=32,dp_replicate=2,zero=1", "dp=32,dp_replicate=2,zero=3"),
@@ -64,8 +65,8 @@ CASES = [
     ("deepspeed", "replicas of shards only at ZeRO 3", LLAMA, "dp=32,dp_replicate=4,zero=2", "dp=32,dp_replicate=4,zero=3"),
     ("deepspeed", "ZeRO 0 or 1 in a pipeline", LLAMA, "pp=4,dp=8,zero=2", "pp=4,dp=8,zero=1"),
     ("deepspeed", "no cp in a pipeline", LLAMA, "pp=4,dp=4,cp=2,cp_kind=all_to_all", "dp=16,cp=2,cp_kind=all_to_all"),
-    ("deepspeed", "no GPipe", LLAMA, "pp=4,dp=8,schedule=gpipe", "pp=4,dp=8"),
-    ("deepspeed", "one chunk a stage", LLAMA, "pp=4,dp=8,vpp=2", "pp=4,dp=8"),
+    ("deepspeed", "schedule it runs", LLAMA, "pp=4,dp=8,schedule=gpipe", "pp=4,dp=8"),
+    ("deepspeed", "schedule it runs", LLAMA, "pp=4,dp=8,vpp=2", "pp=4,dp=8"),
     ("deepspeed", "stages hold equal layers", LLAMA, "pp=3,dp=8", "pp=4,dp=8"),
     ("deepspeed", "AutoTP keeps norms whole", LLAMA, "tp=4,dp=8", "tp=4,dp=8,sp=false"),
     ("deepspeed", "cp is Ulysses", LLAMA, "cp=2,dp=16,cp_kind=ring", "cp=2,dp=16,cp_kind=all_to_all"),
@@ -74,12 +75,23 @@ CASES = [
     ("calculon", "recompute it has a setting for", GPT, "dp=32,recompute=mlp", "dp=32,recompute=attention"),
     ("calculon", "one recompute policy for all layers", GLM, "dp=32,recompute=full/none", "dp=32,recompute=full"),
     ("calculon", "offload it has a setting for", LLAMA, "dp=32,offload=activations", "dp=32"),
-    ("calculon", "no GPipe", GPT, "pp=2,dp=16,schedule=gpipe", "pp=2,dp=16"),
+    ("calculon", "schedule it runs", GPT, "pp=2,dp=16,schedule=gpipe", "pp=2,dp=16"),
     ("calculon", "stages hold equal layers", GPT, "pp=32,layers=2/2/2/2/2/2/2/2/2/2/2/2/2/2/2/2/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1", "pp=16,dp=2"),
     ("calculon", "no cp, no experts", LLAMA, "dp=16,cp=2", "dp=16,tp=2"),
     ("calculon", "optimizer sharding at most", GPT, "dp=32,zero=2", "dp=32,zero=1"),
     ("calculon", "optimizer sharding at most", GPT, "dp=32,dp_replicate=2,zero=1", "dp=32,zero=1"),
     ("calculon", "every processor", GPT, "dp=16", "dp=32"),
+    ("megatron", "schedule it runs", LLAMA, "pp=4,dp=8,schedule=zb_h1", "pp=4,dp=8,vpp=2"),
+    ("megatron", "one recompute policy per layer kind", LLAMA, "pp=2,dp=16,recompute=full*3|none*13;none", "pp=2,dp=16,recompute=full"),
+    ("megatron", "recompute it has a setting for", LLAMA, "dp=32,recompute=save(core+up)", "dp=32,recompute=attention"),
+    ("maxtext", "one recompute policy per layer kind", TPU, "dp=32,zero=3,recompute=full*3|none*29", "dp=32,zero=3,recompute=none"),
+    ("maxtext", "one recompute policy per layer kind", TPU, "dp=32,zero=3,recompute=mlp:offload(qkv),offload=activations", "dp=32,zero=3,recompute=mlp,offload=activations"),
+    ("maxtext", "recompute it has a setting for", TPU, "dp=32,zero=3,recompute=save(qkv+up)", "dp=32,zero=3,recompute=save(input)"),
+    ("torchtitan", "schedule it runs", LLAMA, "pp=4,dp=8,zero=2,schedule=zb_h2", "pp=4,dp=8,zero=2,schedule=dualpipev"),
+    ("torchtitan", "one recompute policy per layer kind", LLAMA, "pp=2,dp=16,zero=2,recompute=full;none", "pp=2,dp=16,zero=2,recompute=full;full"),
+    ("deepspeed", "schedule it runs", LLAMA, "pp=4,dp=8,schedule=dualpipev", "pp=4,dp=8"),
+    ("deepspeed", "one recompute policy per layer kind", LLAMA, "pp=2,dp=16,recompute=full;none", "pp=2,dp=16,recompute=none;none"),
+    ("calculon", "one recompute policy per layer kind", GPT, "dp=32,recompute=full*3|none*45", "dp=32,recompute=full*48"),
 ]  # fmt: skip
 OUT_OF_ORDER = ((("pp", 8),), (("dp_replicate", 4),))
 IN_ORDER = ((("dp_replicate", 4), ("pp", 2)), (("pp", 4),))
@@ -136,12 +148,24 @@ def test_every_rule_has_a_case() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("launcher", RUNS)
+def test_a_launcher_says_of_every_schedule_whether_it_runs_it(launcher: str) -> None:
+    schedules = [rule for rule in LAUNCHERS[launcher].rules if rule.name == f"{launcher}: schedule it runs"]
+    for word in SCHEDULES:
+        text = f"pp=4,dp=8,schedule={word}" + (",vpp=2" if word in ("interleaved", "dualpipev") else "")
+        rows = Rows.of([complete(LLAMA, parse_layout(text))], LLAMA)
+        ours = [bool(rule.holds(LLAMA, rows).all()) for rule in schedules]
+        assert ours == [word in RUNS[launcher]] == [LAUNCHERS[launcher].takes("schedule", word)]
+        for free in ("jax", "any"):
+            assert LAUNCHERS[free].takes("schedule", word)
+
+
 def test_rules_agree_with_their_second_statement_on_random_layouts() -> None:
     """What `broken_rules` says of layouts at random, and what plain Python says."""
     random = np.random.default_rng(7)
     both = {True: 0, False: 0}
     for question in (LLAMA, MIXTRAL, GLM):
-        for _ in range(150):
+        for _ in range(400):
             layout = draw(random, question)
             if layout is None:
                 continue
@@ -150,6 +174,10 @@ def test_rules_agree_with_their_second_statement_on_random_layouts() -> None:
                 assert ours == (not refused(launcher, question, layout)), (launcher, layout)
                 both[ours] += 1
     assert min(both.values()) > 100
+
+
+NAMED = ("none", "none", "full", "mlp", "elementwise", "attention")
+BY_TENSOR = ("save(core+up)", "mlp:offload(qkv+out)", "full:offload(input)", "save(input)")
 
 
 def draw(random: np.random.Generator, question: Setting) -> Layout | None:
@@ -161,14 +189,17 @@ def draw(random: np.random.Generator, question: Setting) -> Layout | None:
     if pp > 1 and kinds == 1:
         vpp = pick(1, 1, 2)
     mixture = any(k.ffn.experts for k in question.model.kinds)
-    policies = tuple(pick("none", "none", "full", "mlp", "elementwise", "attention") for _ in range(kinds))
+    words = (*NAMED, *NAMED, *BY_TENSOR)
+    policies = tuple(pick(*words) for _ in range(kinds))
+    stages = tuple((pick(*words),) for _ in range(pp)) if random.random() < 0.15 else ()
     try:
         layout = Layout(
             dp_replicate=pick(1, 1, 2, 4), dp_shard=pick(1, 2, 4, 8), zero=pick(0, 1, 2, 3), cp=cp,
             cp_kind=pick("ring", "all_to_all", "all_gather"), tp=tp, sp=pick(True, False), pp=pp, vpp=vpp,
-            schedule="interleaved" if vpp > 1 else pick("1f1b", "gpipe"),
+            schedule=pick("interleaved", "dualpipev") if vpp > 1 else pick("1f1b", "gpipe", *(("zb_h1",) if pp > 1 else ())),
             ep=pick(1, 2, 4, 8) if mixture else 1, etp=pick(1, tp) if mixture else 1, micro_batch=pick(1, 2),
-            policies=policies if random.random() < 0.5 else policies[:1] * kinds,
+            policies=("none",) if stages else policies if random.random() < 0.5 else policies[:1] * kinds,
+            stage_policies=stages,
             offload=pick("none", "none", "none", "activations", "optimizer") if question is not GLM else "none",
         )  # fmt: skip
         return complete(question, layout)
