@@ -142,24 +142,13 @@ class Cuts:
 
     def _holds(self, limits: Limits) -> Array:
         """Whether some cut keeps every stage within its limits, [R]."""
-        if self.units.even:
-            return self._evenly(limits)
+        if self.units.even:  # then there is one cut
+            shares, whole = self.units.equal_shares(self.rows.pp, self.count, self.held.shape[1])
+            return np.asarray(whole & limits.hold(shares).all(axis=1))
         ways = (
             self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
         )
         return ways(limits)
-
-    def _evenly(self, limits: Limits) -> Array:
-        """Stages of equally many units, the only cut that there is."""
-        stage, active = np.arange(self.held.shape[1]), self.held > 0
-        share = np.asarray(self.count // self.rows.pp, np.int64)
-        start = np.where(active, share[:, None] * stage, 0)
-        before = self.units.sorts_before
-        each = before[start + np.where(active, share[:, None], 0)] - before[start]
-        taken = np.einsum("rsu,ursl->rsl", each, limits.per_unit)
-        within = (taken <= limits.total + abs(limits.total) * (1.0 - SAFE)).all(axis=2)
-        fits: Array = (share * self.rows.pp == self.count) & (~active | within).all(axis=1)
-        return fits
 
     def _alike(self, limits: Limits) -> Array:
         """Equal units: each stage holds what its limits allow, at least one; together enough."""

@@ -86,3 +86,14 @@ class Units:
         beyond = np.clip(len(self) - pp[:, None] + stage + 1, 0, len(self))
         found: Array = self.sorts_before[beyond] > self.sorts_before[first]
         return found
+
+    def equal_shares(self, pp: Array, count: Array, stages: int) -> tuple[Array, Array]:
+        """(units of each sort on each stage [R, S, sorts], none beyond a row's last; whether pp divides them [R]).
+
+        All stages hold the same number; `count` is how many there are to share, [R].
+        """
+        share = (count // pp).astype(np.int64)[:, None]
+        stage = np.minimum(np.arange(stages)[None, :], pp[:, None])
+        start = stage * share
+        stop = np.where(stage < pp[:, None], start + share, start)
+        return self.sorts_before[stop] - self.sorts_before[start], share[:, 0] * pp == count
