@@ -88,7 +88,7 @@ MEGATRON = Launcher(
             "megatron/bridge/training/config.py:1077-1190 of Megatron-Bridge 067f987",
         ),
         schedules_among(
-            "megatron", _SCHEDULES, "schedules are 1F1B and interleaved 1F1B; ZB-H1 and ZB-H2 are forks of it",
+            "megatron", _SCHEDULES, "schedules are 1F1B and interleaved 1F1B (ZB-H1 and ZB-H2 are of forks)",
             "megatron/core/pipeline_parallel/schedules.py",
         ),
         rule(

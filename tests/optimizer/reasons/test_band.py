@@ -21,7 +21,7 @@ from meshwright.optimizer.solve import SolveOptions
 from meshwright.optimizer.space import Space
 
 QUICK = SolveOptions(runner_ups=0, refinements=10**6)
-SEEDS = (0, 1, 4, 7, 14, 17, 24, 38)
+SEEDS = (0, 3, 4, 7, 14, 17, 24, 38)
 
 
 def every_kind(space: PricedSpace, most_s: float) -> list[float]:
