@@ -1,6 +1,6 @@
 """Every rule of every launcher: a layout that breaks it is refused by its name and source, a neighbour is not."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from costmodel_cases import make_setting
 from independent_launchers import RUNS, refused
 
 from meshwright.costmodel.estimate import complete
-from meshwright.costmodel.layout import Layout, parse_layout
+from meshwright.costmodel.layout import OFFLOADS, Layout, parse_layout
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
@@ -248,3 +248,12 @@ def test_an_estimate_takes_the_fastest_placement_that_the_launcher_can_number() 
     assert free.inputs["launcher"] == "any" and bound.inputs["launcher"] == "torchtitan"
     own = price(under("deepspeed", LLAMA), replace(layout, sp=False))
     assert own.estimate.step_s >= price(LLAMA, replace(layout, sp=False)).estimate.step_s
+
+
+def test_rules_were_written_for_every_decision_that_there_is() -> None:
+    """A new field of a layout, or a new offload class, is one that each launcher's rules must first be asked about."""
+    assert {f.name for f in fields(Layout)} == {
+        "dp_replicate", "dp_shard", "zero", "cp", "cp_kind", "tp", "sp", "pp", "vpp", "schedule", "ep", "etp", "micro_batch",
+        "sequences", "layers_per_stage", "policies", "stage_policies", "offload", "placement",
+    }  # fmt: skip
+    assert OFFLOADS == ("none", "activations", "optimizer", "optimizer+activations")
