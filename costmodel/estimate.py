@@ -1,6 +1,6 @@
 """estimate(): the one oracle. Prices a complete layout: step time by exposed part, and memory of every stage."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,8 +142,11 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
     )
 
 
-def complete(setting: Setting, layout: Layout) -> Layout:
-    """The layout with stages and placement written out, checked against every rule."""
+def complete(setting: Setting, layout: Layout, allowed: Callable[[Array], Array] | None = None) -> Layout:
+    """The layout with stages and placement written out, checked against every rule.
+
+    `allowed` says which splits of the degrees over the levels may be chosen, [splits, dimensions, levels]; None for all.
+    """
     check_type("setting", setting, Setting, "what resolve(model, cluster, training) returns")
     check_type("layout", layout, Layout, "a Layout, or parse_layout('tp=8,pp=4')")
     layout = with_stages(layout, setting.model.layers, chunk_unit(setting, layout.vpp))
@@ -152,10 +155,10 @@ def complete(setting: Setting, layout: Layout) -> Layout:
     if layout.placement:
         check_placement(layout, levels)
         return layout
-    return replace(layout, placement=_best_placement(setting, layout))
+    return replace(layout, placement=_best_placement(setting, layout, allowed))
 
 
-def _best_placement(setting: Setting, layout: Layout) -> Placement:
+def _best_placement(setting: Setting, layout: Layout, allowed: Callable[[Array], Array] | None) -> Placement:
     """The fastest placement of a layout with stages; raises LayoutError where there is none.
 
     Splits of the degrees over the levels go first, each as if every dimension were innermost on its axes: no order
@@ -163,6 +166,7 @@ def _best_placement(setting: Setting, layout: Layout) -> Placement:
     """
     levels = setting.cluster.levels
     factors = joint_splits(tuple(getattr(layout, d) for d in DIMENSIONS), tuple(x.size for x in levels))
+    factors = factors if allowed is None else factors[allowed(factors)]
     counts, stages = stage_counts(setting, [layout])
     row, lanes = Rows.of([layout], setting), Lanes.of(setting.model, [layout]).kinds
 

@@ -33,6 +33,7 @@ class Setting:
             where they load the same network level (`independent`).
         goal: what plans are compared by; prices nothing.
         memory_limit_bytes: what a plan may fill of a device, where that is less than there is.
+        launcher: whose limits bound the layouts to choose from; prices do not depend on it.
     """
 
     model: ModelSpec
@@ -44,6 +45,7 @@ class Setting:
     streams: Streams = "shared"
     goal: Goal = STEP
     memory_limit_bytes: int | None = None
+    launcher: str = "any"
 
     @cached_property
     def floor(self) -> "Setting":

@@ -46,7 +46,11 @@ def question(parser: argparse.ArgumentParser) -> None:
     add("--efficiency", default="default", metavar="NAME", help="default, ideal, mfu=0.4 or a YAML file")
     add("--overlap", default="calibrated", metavar="WORD", help="calibrated, full or none")
     add("--comm-streams", default="shared", metavar="WORD", help="shared or independent")
-    add("--framework", default="jax", metavar="NAME", help="whose memory habits apply: jax or megatron")
+    launcher(
+        parser,
+        "whose limits bound the layout: megatron, maxtext, torchtitan, deepspeed, calculon, jax (all) or any (jax)",
+    )
+    add("--framework", metavar="NAME", help="whose memory habits apply: jax or megatron (the launcher's)")
     add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd")
     add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
     add(
@@ -75,6 +79,10 @@ def question(parser: argparse.ArgumentParser) -> None:
         help="of one host, such as '1 Gparam/s'; allows optimizer offload",
     )
     add("--fabric", metavar="NAME", help="the network beyond a domain; a name or a YAML file")
+
+
+def launcher(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--launcher", metavar="NAME", help=text)
 
 
 def constraint(parser: argparse.ArgumentParser) -> None:

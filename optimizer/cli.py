@@ -182,6 +182,11 @@ def _add_compare(subparsers: Any) -> None:
     )
     parser.add_argument("a", metavar="PLAN_A", help="a file of `recommend -o` or `estimate -o`")
     parser.add_argument("b", metavar="PLAN_B")
+    arguments.launcher(parser, "also: whether this launcher can run each, and which of its rules say no")
+    parser.add_argument(
+        "--model", metavar="PATH", help="for --launcher: the config.json, where a plan names a file"
+    )
+    parser.add_argument("--efficiency", metavar="FILE", help="for --launcher: the rates' YAML file, likewise")
     arguments.as_json(parser)
 
 

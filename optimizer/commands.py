@@ -44,7 +44,7 @@ def recommend(args: argparse.Namespace) -> int:
     from meshwright.costmodel.goals import goal_of
     from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.asked import reasons_of
-    from meshwright.optimizer.recommend import recommend_in
+    from meshwright.optimizer.recommend import bounded
     from meshwright.optimizer.solve import SolveOptions
 
     options = SolveOptions(args.runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
@@ -66,7 +66,7 @@ def recommend(args: argparse.Namespace) -> int:
     def ask(given: "Setting") -> "Plan":
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
         with watching(args.progress) as watch:
-            return recommend_in(replace(given, goal=goal), constraints, options, watch)
+            return bounded(replace(given, goal=goal), constraints, options, watch)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
         return reasons_of(args, given, constraints, options, answer)
@@ -151,14 +151,28 @@ def compare(args: argparse.Namespace) -> int:
     from meshwright.optimizer.compare import compare as line_up
     from meshwright.optimizer.files import load_priced
 
-    made = line_up(load_priced(args.a), load_priced(args.b))
+    plans = {"a": load_priced(args.a), "b": load_priced(args.b)}
+    made, able = line_up(plans["a"], plans["b"]), {}
+    if args.launcher is not None:
+        from meshwright.optimizer.reasons.launcher import plan_runs_on
+
+        able = {
+            side: plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
+            for side, plan in plans.items()
+        }
     if args.json:
-        _print_json(made.to_dict())
+        launcher = {"launcher": {side: runs.to_dict() for side, runs in able.items()}} if able else {}
+        _print_json(made.to_dict() | launcher)
     else:
         from meshwright.optimizer.report.comparison import comparison
-        from meshwright.optimizer.report.page import show
+        from meshwright.optimizer.report.launcher import runs as told
+        from meshwright.optimizer.report.page import show, title
 
-        show(comparison(made, (args.a, args.b)))
+        blocks = [*comparison(made, (args.a, args.b))]
+        blocks += [title("Launcher", args.launcher)] if able else []
+        for side, found in able.items():
+            blocks += told(found, side)
+        show(blocks)
     return 0
 
 
@@ -221,7 +235,7 @@ def setting(args: argparse.Namespace) -> "Setting":
     )
     return resolve(
         args.model, cluster, training, efficiency=args.efficiency, overlap=args.overlap,
-        comm_streams=args.comm_streams, framework=args.framework,
+        comm_streams=args.comm_streams, framework=args.framework, launcher=args.launcher,
     )  # fmt: skip
 
 

@@ -59,7 +59,8 @@ def compare(a: Priced, b: Priced) -> Comparison:
     """Line the two up."""
     question = _pairs(dict(_flat(a.inputs)), dict(_flat(b.inputs)))
     return Comparison(
-        question=tuple(p for p in question if p.differs and p.name != "constraints"),  # they price nothing
+        # Constraints and the launcher's limits price nothing.
+        question=tuple(p for p in question if p.differs and p.name not in ("constraints", "launcher")),
         layout=_pairs(_layout(a), _layout(b)),
         totals=_pairs(_totals(a), _totals(b)),
         parts=_pairs({p: a.estimate.parts[p] for p in PARTS}, {p: b.estimate.parts[p] for p in PARTS}),

@@ -142,6 +142,9 @@ class Cuts:
 
     def _holds(self, limits: Limits) -> Array:
         """Whether some cut keeps every stage within its limits, [R]."""
+        if self.units.even:  # then there is one cut
+            shares, whole = self.units.equal_shares(self.rows.pp, self.count, self.held.shape[1])
+            return np.asarray(whole & limits.hold(shares).all(axis=1))
         ways = (
             self._alike if self.units.alike else self._by_runs if len(self.units.runs) < 6 else self._greedy
         )

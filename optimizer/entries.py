@@ -67,6 +67,8 @@ def entries_of(
     shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
     start, stop = start[shares], stop[shares]
     least = _least_seconds(cuts, start, stop, slowest, capacity)
+    if cuts.units.even:
+        least[~_even_shares(cuts, start, stop)] = np.inf
     if not _within(_least_sum(cuts, start, stop, least), total):
         return no_entries()
     good = np.isfinite(least)
@@ -165,6 +167,14 @@ def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capaci
     found = (least[share] + worth * (state - room)[:, None]).max(axis=1) + ends_s[stage, 0]
     seconds[stage, share] = np.where(found <= slowest * (2.0 - SAFE), found, np.inf)
     return seconds
+
+
+def _even_shares(cuts: Cuts, start: Array, stop: Array) -> Array:
+    """Whether each share is that of a stage where all hold equally many units, [S, shares]."""
+    pp, units = int(cuts.rows.pp[0]), len(cuts.units)
+    at = 0 if cuts.units.alike else np.arange(pp)[:, None] * units // pp
+    own: Array = ((stop - start) * pp == units) & (start == at)
+    return np.broadcast_to(own, (pp, len(start)))
 
 
 def _within(least: float, total: float) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.optimizer.bounds import SAFE
+
 Array = NDArray[Any]
 
 
@@ -29,6 +31,13 @@ class Limits:
 
     def __getitem__(self, rows: Array) -> "Limits":
         return Limits(self.per_unit[:, rows], self.total[rows])
+
+    def hold(self, units: Array) -> Array:
+        """Whether each stage holds so many units of each sort, [R, S] from [R, S, sorts]; none always fit."""
+        taken = np.einsum("rsu,ursl->rsl", units, self.per_unit)
+        room = self.total + abs(self.total) * (1.0 - SAFE)
+        held: Array = (taken <= room).all(axis=2) | ~units.any(axis=2)
+        return held
 
     def most(self, sort: int) -> Array:
         """Units of one sort alone that each stage holds, [R, S]; fractions left in."""

@@ -70,17 +70,19 @@ class Menu:
 class Menus:
     """Menus of one question; remembers those of shapes."""
 
-    def __init__(self, setting: Setting, allowed: Callable[[str], bool], offloads: tuple[int, ...]) -> None:
+    def __init__(
+        self, setting: Setting, allowed: Callable[[str], bool], offloads: tuple[int, ...], mixes: bool = True
+    ) -> None:
         """`allowed` says of a policy's name, or of OTHER for all that have none, whether the user lets it in;
-        `offloads` are the offload classes that are considered."""
-        self._setting, self._allowed = setting, allowed
+        `offloads` are the offload classes that are considered; without `mixes` layers of one kind do not differ."""
+        self._setting, self._allowed, self._mixes = setting, allowed, mixes
         self._known: dict[tuple[int, ...], _Listed] = {}
         self._place = np.array([self._place_of(offload, offloads) for offload in range(len(OFFLOADS))])
 
     @property
     def mixes(self) -> bool:
         """Whether layers of one kind may differ in policy."""
-        return bool(self._setting.framework.chooses)
+        return self._mixes and bool(self._setting.framework.chooses)
 
     @property
     def any_tensor(self) -> bool:

@@ -179,10 +179,14 @@ class Priced:
 
 @dataclass(frozen=True)
 class Plan(Priced):
-    """A layout with its price and its proof. `estimate` and `memory` are the cost model's own."""
+    """A layout with its price and its proof. `estimate` and `memory` are the cost model's own.
+
+    `launcher` is what the launcher's limits cost (see `launchers.cost`); None where it has none.
+    """
 
     certificate: Certificate
     runner_ups: tuple[RunnerUp, ...]
+    launcher: dict[str, Any] | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, the same bytes for the same question."""
@@ -195,7 +199,11 @@ class Plan(Priced):
             }
             for r in self.runner_ups
         ]
-        return super().to_dict() | {"certificate": self.certificate.to_dict(), "runner_ups": runner_ups}
+        return super().to_dict() | {
+            "certificate": self.certificate.to_dict(),
+            "runner_ups": runner_ups,
+            "launcher": self.launcher,
+        }
 
     @classmethod
     def _fields_of(cls, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,6 +213,7 @@ class Plan(Priced):
                 RunnerUp(Layout.from_dict(r["layout"]), r["step_s"], r["value_s"], r["in_band"])
                 for r in data["runner_ups"]
             ),
+            "launcher": data.get("launcher"),
         }
 
 

@@ -81,12 +81,28 @@ _PLAN = _PRICED | {
 _RUNNER_UP = {"layout": _MAPPING, "step_s": _NUMBER, "value_s": _NUMBER, "in_band": _FLAG}
 
 
+_LAUNCHER = {
+    "launcher": _MAPPING,
+    "launcher.name": _TEXT,
+    "launcher.proven": _FLAG,
+    "launcher.value_s": _NUMBER,
+    "launcher.faster": _NUMBER,
+    "launcher.layout": _Kind("a mapping, or null", lambda v: v is None or isinstance(v, Mapping)),
+    "launcher.limits": _Kind(
+        "a list of mappings with a rule and a message",
+        lambda v: isinstance(v, list) and all(isinstance(x, Mapping) and {"rule", "message"} <= set(x) for x in v),
+    ),
+}  # fmt: skip
+
+
 def check_form(data: Mapping[str, Any], plan: bool) -> None:
     """Raises InputError at the first key that is missing, unknown or holds another kind of value."""
     form = _PLAN if plan else _PRICED
     _check(data, form, "")
     if data.get("run") is not None:
         _check(data, {"run": _MAPPING}, "")
+    if plan and data.get("launcher") is not None:
+        _check(data, _LAUNCHER, "")
     for part in ("estimate", "certificate")[: 1 + plan]:
         known = [key.removeprefix(f"{part}.") for key in form if key.startswith(f"{part}.")]
         for key in data[part]:

@@ -11,13 +11,15 @@ from os import PathLike
 from typing import Any
 
 from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
-from meshwright.costmodel.estimate import complete, digits, estimate
+from meshwright.costmodel.estimate import digits, estimate
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import check_type
+from meshwright.optimizer.launchers.catalogue import agreed, check_machine, launcher_of
+from meshwright.optimizer.launchers.check import runnable
 from meshwright.optimizer.plan import Idle, Priced
 from meshwright.optimizer.run_cost import run_of
 
@@ -32,7 +34,8 @@ _TAKEN: dict[str, tuple[Any, str]] = {
     "efficiency": (str, "'default', 'ideal', 'mfu=0.4' or the path of a YAML file"),
     "overlap": (str, "'calibrated', 'full' or 'none'"),
     "comm_streams": (str, "'shared' or 'independent'"),
-    "framework": (str, "'jax' or 'megatron'"),
+    "framework": ((str, type(None)), "'jax' or 'megatron', or None"),
+    "launcher": ((str, type(None)), "a name such as 'megatron', or None"),
 }
 
 # 90th percentile of error of the prototype whose fitted rates `default` carries, with models left out
@@ -50,35 +53,40 @@ def resolve(
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
-    framework: str = "jax",
+    framework: str | None = None,
+    launcher: str | None = None,
 ) -> Setting:
     """Names to a Setting; see `recommend` for the arguments.
 
     Raises:
-        InputError: an argument of a type that is not taken, or a name that is not known.
+        InputError: an argument of a type that is not taken, a name that is not known, or a launcher that does not go
+            with the framework or the chips.
     """
-    given = (model, cluster, training, efficiency, overlap, comm_streams, framework)
+    given = (model, cluster, training, efficiency, overlap, comm_streams, framework, launcher)
     for value, (what, (kinds, taken)) in zip(given, _TAKEN.items(), strict=True):
         check_type(what, value, kinds, taken)
+    bounds, habits = agreed(launcher, framework)
     spec, machine = model_of(model), cluster_of(cluster)
-    return setting(
+    check_machine(bounds, machine)
+    resolved = setting(
         spec,
         machine,
         training,
         efficiency=efficiency,
         overlap=overlap,
         streams=comm_streams,
-        framework=framework,
+        framework=habits,
     )
+    return replace(resolved, launcher=bounds)
 
 
 def price(given: Setting, layout: Layout) -> Priced:
     """A user's own layout, completed and priced; whether it fits is in the answer.
 
     Raises:
-        LayoutError: it breaks a rule of the model, the batch or the network.
+        LayoutError: it breaks a rule of the model, the batch, the network or the launcher.
     """
-    layout = complete(given, layout)
+    layout = runnable(given, layout)
     priced = estimate(given, layout)
     idle = given.cluster.devices - layout.devices
     return Priced(
@@ -129,6 +137,8 @@ def barrier_note(layout: Layout) -> tuple[str, ...]:
 def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ...]:
     """Everything a user should know before trusting the numbers."""
     out = [*given.cluster.warnings, *given.model.notes, *given.efficiency.notes]
+    if note := launcher_of(given).note:
+        out.append(note)
     if given.cluster.chip.memory_warning:
         out.append(given.cluster.chip.memory_warning)
     longest = given.model.max_seq_len
@@ -184,6 +194,7 @@ def inputs_of(given: Setting, constraints: str | None) -> dict[str, Any]:
         "overlap": given.overlap,
         "comm_streams": given.streams,
         "framework": given.framework.name,
+        "launcher": given.launcher,
     }
 
 

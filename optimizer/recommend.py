@@ -20,6 +20,8 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of, value_of
 from meshwright.optimizer.goals.fewest import ROOM, Fewest
 from meshwright.optimizer.goals.ties import preferred
+from meshwright.optimizer.launchers.catalogue import launcher_of
+from meshwright.optimizer.launchers.cost import cost_of
 from meshwright.optimizer.plan import (
     Certificate,
     Idle,
@@ -65,7 +67,8 @@ def recommend(
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
-    framework: str = "jax",
+    framework: str | None = None,
+    launcher: str | None = None,
     options: SolveOptions | None = None,
 ) -> Plan:
     """The proven best training layout.
@@ -79,7 +82,9 @@ def recommend(
         within_s: of 'chips': seconds of a step of the batch asked for.
         efficiency: 'default', 'ideal', 'mfu=0.4' or a calibration file.
         overlap: 'calibrated', 'full' or 'none'. comm_streams: 'shared' or 'independent'.
-        framework: whose memory habits apply.
+        framework: whose memory habits apply; None takes the launcher's.
+        launcher: whose limits bound the plan: 'megatron', 'maxtext', 'torchtitan', 'deepspeed', 'calculon', 'jax' (our own
+            program, which runs all) or 'any'. What its limits cost is in the plan.
 
     Raises:
         InputError: the question is wrong. MissingFigureError: a figure it needs has no source.
@@ -93,9 +98,26 @@ def recommend(
         overlap=overlap,
         comm_streams=comm_streams,
         framework=framework,
+        launcher=launcher,
     )
     chosen = goal_of(goal, given.training, deadline_s=deadline_s, within_s=within_s)
-    return recommend_in(replace(given, goal=chosen), constraints, options)
+    return bounded(replace(given, goal=chosen), constraints, options)
+
+
+def bounded(
+    given: Setting,
+    constraints: str | None = None,
+    options: SolveOptions | None = None,
+    watch: Watch | None = None,
+) -> Plan:
+    """`recommend_in`, and with goal `step` what the launcher's limits cost.
+
+    Raises: as `recommend_in`.
+    """
+    plan = recommend_in(given, constraints, options, watch)
+    if not launcher_of(given).bounds or given.goal != STEP:
+        return plan
+    return replace(plan, launcher=cost_of(given, plan, constraints, options or SolveOptions(), watch))
 
 
 def recommend_in(

@@ -44,6 +44,7 @@ _COARSE, _FINE = 3, 14
 TOGETHER = "the degrees fit the network together"
 HOSTS = "no cut fits the hosts' memory"
 EXPERTS = "expert ranks fill the innermost ranks"
+RANKS = "the launcher can number the ranks so"
 
 
 @dataclass
@@ -191,6 +192,10 @@ class Refiner:
         self.funnel.enter("splits", len(placed))
         held = np.isin(np.arange(len(settled)), of_row)
         self.funnel.remove(TOGETHER, int((~held).sum()))
+        if self.space.launcher.bounds_placement:
+            ordered = self.space.launcher.orders(placed.factors)
+            self.funnel.remove(RANKS, int((~ordered).sum()))
+            of_row, placed = of_row[ordered], placed[ordered]
         return np.maximum(bounds[of_row], self.placed_bounds(placed, cutoff_s)), placed
 
     def _all_splits(self, rows: Rows) -> tuple[Array, Placed]:

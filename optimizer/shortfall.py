@@ -5,12 +5,13 @@ needs (everything sharded over all data ranks, saved activations counted once, s
 until no bound lies below the best need found.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.costmodel.layout import DIMENSIONS, Placement
 from meshwright.costmodel.memory import memory_costs
 from meshwright.costmodel.placement import enumerate_placements, placeable
 from meshwright.costmodel.rows import Rows
@@ -20,6 +21,7 @@ from meshwright.optimizer.bounds import best_comm, hosts_may_hold
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import entries_of
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.launchers.launcher import factors_of
 from meshwright.optimizer.mixes import Mix, Offer
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.solve import Found
@@ -107,7 +109,17 @@ def _needs(space: Space, rows: Rows) -> Array:
 def _places(space: Space, row: Rows) -> bool:
     degrees = sorted((int(getattr(row, d)[0]) for d in DIMENSIONS), reverse=True)
     sizes = tuple(level.size for level in space.setting.cluster.levels)
-    return placeable(tuple(d for d in degrees if d > 1), sizes)
+    if not placeable(tuple(d for d in degrees if d > 1), sizes):
+        return False
+    return not space.launcher.bounds_placement or next(_placements(space, row), None) is not None
+
+
+def _placements(space: Space, row: Rows) -> Iterator[Placement]:
+    """Placements of a row that the launcher can number."""
+    degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
+    for placement in enumerate_placements(degrees, space.setting.cluster.levels):
+        if not space.launcher.bounds_placement or space.launcher.orders(factors_of(placement)).all():
+            yield placement
 
 
 def _cut(space: Space, row: Rows, need: float) -> Found:
@@ -118,8 +130,7 @@ def _cut(space: Space, row: Rows, need: float) -> Found:
     offers = tuple(_only_offer(table, k) for k in range(len(setting.model.kinds)))
     entries = entries_of(table, cuts, offers, np.inf, np.inf, int(need * (1 + 1e-6)))
     size = setting.model.layers // len(cuts.units)
-    degrees = {d: int(getattr(row, d)[0]) for d in DIMENSIONS}
-    placement = next(enumerate_placements(degrees, setting.cluster.levels))
+    placement = next(_placements(space, row))
     lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
     codes = row.policies[0].tolist()
     mixes: tuple[tuple[Mix, ...], ...] = (tuple(((code, 1),) for code in codes),)

@@ -10,7 +10,8 @@ Limits of the space, by name: the rules of `costmodel.legal`; dp divides the bat
 sp goes with tp unless asked otherwise (no layer is slower or larger with it); schedules other than 1F1B and interleaved
 only if asked for (GPipe takes the time of 1F1B and holds more micro-batches; not every program splits the backward
 pass as the others need); chunks of a stage are equal; expert ranks are the
-innermost of a stage; policies are the same on all stages, and those by tensor are ones that no other beats.
+innermost of a stage; policies are the same on all stages, and those by tensor are ones that no other beats; and the
+rules of the launcher (`optimizer.launchers`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,8 @@ from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import CODES, OTHER
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.launchers.catalogue import launcher_of
+from meshwright.optimizer.launchers.launcher import Launcher, LauncherRule
 from meshwright.optimizer.menus import Menus
 from meshwright.optimizer.queue import concatenate
 
@@ -51,12 +54,13 @@ _FRAME_NAMES = {
 _SHAPE_NAMES = {"ep", "etp", "cp_kind"}
 # Offload classes that are listed only where a constraint speaks of offload.
 _ON_REQUEST = {"gradients", "parameters"}
+_CHOICE_NAMES = {"recompute", "offload"}
 _ROW_NAMES = {
     "dp_replicate",
     "dp_shard",
     "zero",
     "reshard",
-}  # recompute and offload are listed as allowed, never filtered
+}  # recompute and offload are listed as allowed; of rules only a launcher's speak of them
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,22 @@ class Space:
     constraints: tuple[Constraint, ...]
     rules: tuple[Rule, ...] | None = None
 
+    @cached_property
+    def launcher(self) -> Launcher:
+        return launcher_of(self.setting)
+
     @property
     def offloads_asked(self) -> tuple[str, ...]:
-        """Offload classes that the user allows."""
+        """Offload classes that the user and the launcher allow."""
         wishes = [c for c in self.constraints if c.name == "offload"]
         listed = (o for o in OFFLOADS if wishes or _ON_REQUEST.isdisjoint(o.split("+")))
-        return tuple(o for o in listed if all(c.allowed(o) for c in wishes))
+        return tuple(
+            o for o in listed if self.launcher.takes("offload", o) and all(c.allowed(o) for c in wishes)
+        )
 
     @property
     def offloads(self) -> tuple[int, ...]:
-        """Offload classes that the cluster can price and the user allows; refused ones are reported."""
+        """Offload classes that the cluster can price, and the user and the launcher allow; refused ones are reported."""
         return tuple(
             OFFLOADS.index(o) for o in self.offloads_asked if offload_refusal(self.setting, o) is None
         )
@@ -91,12 +101,14 @@ class Space:
 
     @property
     def any_policy(self) -> bool:
-        """Whether the user leaves any recompute policy, with a name or without."""
+        """Whether the user and the launcher leave any recompute policy, with a name or without."""
         return bool(len(self.policies)) or self.allows_policy(OTHER)
 
     def allows_policy(self, name: str) -> bool:
-        """Whether the user allows a named recompute policy, or those without a name."""
-        return all(c.allowed(name) for c in self.constraints if c.name == "recompute")
+        """Whether the user and the launcher allow a named recompute policy, or those without a name."""
+        return self.launcher.takes("recompute", name) and all(
+            c.allowed(name) for c in self.constraints if c.name == "recompute"
+        )
 
     @property
     def kinds_by_weight(self) -> tuple[int, ...]:
@@ -119,10 +131,11 @@ class Space:
     @cached_property
     def menus(self) -> Menus:
         """Policies that may be chosen, by layer kind and shape."""
-        return Menus(self.setting, self.allows_policy, self.offloads)
+        return Menus(self.setting, self.allows_policy, self.offloads, self.launcher.mixes)
 
     def asks(self, name: str) -> bool:
-        return any(c.name == name for c in self.constraints)
+        """Whether the user speaks of it, or the launcher needs what is listed only then."""
+        return name in self.launcher.opens or any(c.name == name for c in self.constraints)
 
 
 def frames(space: Space, funnel: Funnel, batches: Iterable[int]) -> Rows:
@@ -200,6 +213,7 @@ def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> tupl
         (rule.name, partial(rule.holds, space.setting))
         for rule in (RULES if space.rules is None else space.rules)
     ]
+    tests += [(rule.name, partial(rule.holds, space.setting)) for rule in _due(space, decided)]
     tests += [(wish.text, wish.holds) for wish in space.constraints if wish.name in decided]
     index, left = np.arange(len(rows)), np.ones(len(rows), bool)
     for number, (name, holds) in enumerate(tests):
@@ -211,6 +225,13 @@ def _filter(space: Space, rows: Rows, funnel: Funnel, decided: set[str]) -> tupl
             index, rows = index[left], rows[left]
             left = np.ones(len(rows), bool)
     return index, rows
+
+
+def _due(space: Space, decided: set[str]) -> list[LauncherRule]:
+    """Rules of the launcher whose last open decision has just been taken."""
+    steps = (_FRAME_NAMES, _SHAPE_NAMES, _CHOICE_NAMES, _ROW_NAMES)
+    later = set().union(*steps[steps.index(decided) + 1 :])
+    return [rule for rule in space.launcher.rules if rule.reads & decided and not rule.reads & later]
 
 
 def with_experts(space: Space, frame: Rows, funnel: Funnel) -> Rows:
@@ -272,6 +293,9 @@ def with_policy(space: Space, rows: Rows, kind: int, funnel: Funnel) -> Rows:
     """Rows crossed with every policy of one layer kind."""
     out = space.menus.of(rows, kind).chosen_rows(rows, kind, np.ones((len(rows), 1), bool))
     funnel.enter("choices", len(out))
+    if kind == space.kinds_by_weight[-1]:
+        for rule in _due(space, _CHOICE_NAMES):
+            out = funnel.keep(rule.name, out, rule.holds(space.setting, out))
     return out
 
 

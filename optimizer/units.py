@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.setting import Setting
+from meshwright.optimizer.launchers.catalogue import launcher_of
 
 Array = NDArray[Any]
 
@@ -20,10 +21,12 @@ class Units:
     Attributes:
         prefix: layers of each kind in the first u units, [units + 1, kinds].
         runs: first unit of every run of equal units, and the end.
+        even: every stage must hold equally many, as the launcher demands.
     """
 
     prefix: Array
     runs: tuple[int, ...]
+    even: bool = False
 
     @property
     def alike(self) -> bool:
@@ -41,7 +44,7 @@ class Units:
             layers = np.repeat(layers[:period].sum(axis=0)[None, :] * vpp, len(pattern) // size, axis=0)
         prefix = np.vstack([np.zeros(kinds), np.cumsum(layers, axis=0)])
         changes = np.flatnonzero((layers[1:] != layers[:-1]).any(axis=1)) + 1
-        return Units(prefix, (0, *changes.tolist(), len(layers)))
+        return Units(prefix, (0, *changes.tolist(), len(layers)), launcher_of(setting).even_stages)
 
     @staticmethod
     def periods(setting: Setting) -> "Units":
@@ -49,7 +52,7 @@ class Units:
         pattern, period = np.array(setting.model.pattern), pattern_period(setting.model.pattern)
         layers = np.eye(len(setting.model.kinds))[pattern[:period]].sum(axis=0)
         count = len(pattern) // period
-        return Units(np.arange(count + 1)[:, None] * layers, (0, count))
+        return Units(np.arange(count + 1)[:, None] * layers, (0, count), launcher_of(setting).even_stages)
 
     def __len__(self) -> int:
         return len(self.prefix) - 1
@@ -83,3 +86,14 @@ class Units:
         beyond = np.clip(len(self) - pp[:, None] + stage + 1, 0, len(self))
         found: Array = self.sorts_before[beyond] > self.sorts_before[first]
         return found
+
+    def equal_shares(self, pp: Array, count: Array, stages: int) -> tuple[Array, Array]:
+        """(units of each sort on each stage [R, S, sorts], none beyond a row's last; whether pp divides them [R]).
+
+        All stages hold the same number; `count` is how many there are to share, [R].
+        """
+        share = (count // pp).astype(np.int64)[:, None]
+        stage = np.minimum(np.arange(stages)[None, :], pp[:, None])
+        start = stage * share
+        stop = np.where(stage < pp[:, None], start + share, start)
+        return self.sorts_before[stop] - self.sorts_before[start], share[:, 0] * pp == count

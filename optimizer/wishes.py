@@ -19,6 +19,7 @@ from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import POLICIES
 from meshwright.hardware.errors import LayoutError
 from meshwright.optimizer.constraints import NUMBERS, WORDS, Constraint
+from meshwright.optimizer.launchers.catalogue import launcher_of
 
 Ints = NDArray[np.int64]
 
@@ -78,6 +79,21 @@ def _check_words(setting: Setting, name: str, wishes: list[Constraint]) -> None:
     if culprits := _emptying(wishes, lambda group: not any(all(w.allowed(x) for w in group) for x in words)):
         raise LayoutError(
             f"{_quoted(culprits)} no value of {name}: it is {listed(words)}{why}; {_way_out(culprits)}"
+        )
+    _check_launcher_words(setting, name, wishes)
+
+
+def _check_launcher_words(setting: Setting, name: str, wishes: list[Constraint]) -> None:
+    launcher = launcher_of(setting)
+    taken = launcher.words(name)
+    if taken is None:
+        return
+    # Without a pipeline every schedule is 1f1b.
+    words = {*taken, "1f1b"} if name == "schedule" else taken
+    if culprits := _emptying(wishes, lambda group: not any(all(w.allowed(x) for w in group) for x in words)):
+        raise LayoutError(
+            f"{_quoted(culprits)} no {name} that {launcher.name} has: it takes {listed(taken)}; {_way_out(culprits)}, or "
+            "use --launcher any"
         )
 
 

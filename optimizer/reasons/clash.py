@@ -13,11 +13,13 @@ from typing import Any
 from meshwright.costmodel.legal import RULES, Rule
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import Constraint
+from meshwright.optimizer.launchers.catalogue import launcher_of
 from meshwright.optimizer.reasons.machine import with_host_memory, with_memory
 from meshwright.optimizer.reasons.solving import Case, solve
 from meshwright.optimizer.solve import SolveOptions
 
 MEMORY, HOST_MEMORY, CONSTRAINT, RULE = "device memory", "host memory", "constraint", "rule"
+LAUNCHER = "launcher"
 ENDLESS = 10**18  # bytes: more than anything needs, and still whole numbers to the solver
 
 # Rules without which a layout can still be listed and priced; the others are how layouts are made.
@@ -66,7 +68,8 @@ class Clash:
 
 
 def limits_of(case: Case) -> tuple[Limit, ...]:
-    """What the user or the machine sets: constraints, memory of devices, memory of hosts where it is known."""
+    """What the user or the machine sets: constraints, memory of devices, memory of hosts where it is known, and what
+    the launcher can run."""
     found = [Limit(CONSTRAINT, wish.text, partial(_without_wish, wish)) for wish in case.wishes]
     usable = f"{human_bytes(case.setting.capacity_bytes)} usable on a device"
     found.append(Limit(MEMORY, usable, lambda c: replace(c, setting=with_memory(c.setting, ENDLESS))))
@@ -76,6 +79,9 @@ def limits_of(case: Case) -> tuple[Limit, ...]:
         found.append(
             Limit(HOST_MEMORY, here, lambda c: replace(c, setting=with_host_memory(c.setting, ENDLESS)))
         )
+    if launcher_of(case.setting).bounds:
+        text = f"what {case.setting.launcher} can run"
+        found.append(Limit(LAUNCHER, text, lambda c: replace(c, setting=replace(c.setting, launcher="any"))))
     return tuple(found)
 
 

@@ -69,6 +69,7 @@ def _add_explain(subparsers: Any) -> None:
     parser.add_argument(
         "--shadow", action="store_true", help="what 10%% more of each thing would bring, by solving"
     )
+    arguments.launcher(parser, "also: whether this launcher can run the plan, and which of its rules say no")
     arguments.as_json(parser)
 
 
@@ -77,10 +78,12 @@ def explain(args: argparse.Namespace) -> int:
     from meshwright.optimizer.files import load_priced
     from meshwright.optimizer.plan import Plan
     from meshwright.optimizer.reasons.explain import explained
+    from meshwright.optimizer.reasons.launcher import plan_runs_on
     from meshwright.optimizer.reasons.question import Question, reopen
     from meshwright.optimizer.reasons.shadow import prices_of
     from meshwright.optimizer.report.explanation import explanation
-    from meshwright.optimizer.report.page import show
+    from meshwright.optimizer.report.launcher import runs
+    from meshwright.optimizer.report.page import show, title
     from meshwright.optimizer.report.reasons import shadow
     from meshwright.optimizer.solve import SolveOptions
 
@@ -97,10 +100,15 @@ def explain(args: argparse.Namespace) -> int:
                 f"--shadow compares step times, the goal of {args.plan} is {plan.certificate.goal}; leave --shadow out"
             )
         prices = prices_of(Question(given, plan.inputs["constraints"] or None, plan), plan, SolveOptions())
+    able = None
+    if args.launcher is not None:
+        able = plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
     if args.json:
-        print_json(made.to_dict() | ({"shadow_prices": prices.to_dict()} if prices else {}))
+        more = {"shadow_prices": prices.to_dict()} if prices else {}
+        print_json(made.to_dict() | more | ({"launcher": able.to_dict()} if able else {}))
     else:
-        show([*explanation(made), *(shadow(prices) if prices else ())])
+        launcher = [title("Launcher", able.launcher), *runs(able, "this plan")] if able else []
+        show([*explanation(made), *(shadow(prices) if prices else ()), *launcher])
     return 0
 
 

@@ -91,6 +91,7 @@ def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> S
         )
         training = Training(**inputs["training"])
         rest = {key: inputs[key] for key in ("overlap", "comm_streams", "framework")}
+        rest["launcher"] = inputs.get("launcher", "any")  # files of before there were any
         name = inputs["model"]["name"]
         rates = inputs["efficiency"]
     except (KeyError, TypeError) as error:

@@ -11,7 +11,7 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import NUMBERS, Constraint, parse_constraints
 from meshwright.optimizer.decode import layout_of
-from meshwright.optimizer.reasons.clash import CONSTRAINT, ENDLESS, HOST_MEMORY, MEMORY, Clash
+from meshwright.optimizer.reasons.clash import CONSTRAINT, ENDLESS, HOST_MEMORY, LAUNCHER, MEMORY, Clash
 from meshwright.optimizer.reasons.machine import with_host_memory
 from meshwright.optimizer.reasons.machines import larger, roomier
 from meshwright.optimizer.reasons.short import Short, with_usable
@@ -31,7 +31,7 @@ class WayOut:
     """A change with which a plan fits.
 
     Attributes:
-        kind: constraint, offload, host memory, batch, device memory, more chips, other chip.
+        kind: constraint, launcher, offload, host memory, batch, device memory, more chips, other chip.
         text: what to change. option: how the command line says it, where it can.
         step_s: of the best plan found then, for the batch of that way; best: it is proven to be the best.
         layout: that plan.
@@ -100,6 +100,9 @@ def ways_out(case: Case, clash: Clash, short: Short | None, options: SolveOption
     if len(wishes) > 1 and not solver.ways:
         left = tuple(w for w in case.wishes if w not in wishes)
         solver.add("constraint", f"drop {', '.join(w.text for w in wishes)}", "", replace(case, wishes=left))
+    if LAUNCHER in clash.kinds:
+        free = replace(case, setting=replace(case.setting, launcher="any"))
+        solver.add("launcher", f"a launcher without {case.setting.launcher}'s limits", "--launcher any", free)
     if MEMORY in clash.kinds:
         _offload(solver, case)
     if HOST_MEMORY in clash.kinds:

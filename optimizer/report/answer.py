@@ -7,6 +7,7 @@ from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.hardware.units import human_bytes, human_count
 from meshwright.optimizer.plan import Plan, Priced
 from meshwright.optimizer.report import words
+from meshwright.optimizer.report.launcher import cost
 from meshwright.optimizer.report.page import Block, alarm, bullet, faint, headline, line, table, title
 from meshwright.optimizer.report.proof import certificate, funnel, next_best
 
@@ -27,6 +28,8 @@ def answer(plan: Priced) -> Iterator[Block]:
         yield from _run(plan.run)
     if isinstance(plan, Plan):
         yield from next_best(plan)
+        if plan.launcher is not None:
+            yield from cost(plan.launcher, plan.certificate.value_s)
         yield from certificate(plan.certificate, plan.runner_ups)
     yield from _warnings(plan)
     if isinstance(plan, Plan):
@@ -49,6 +52,7 @@ def question(inputs: dict[str, Any]) -> Iterator[Block]:
     yield line(
         f"rates {inputs['efficiency']}, overlap {inputs['overlap']}, streams {inputs['comm_streams']}, "
         f"memory as {inputs['framework']} holds it"
+        + (f"; launcher {name}" if (name := inputs.get("launcher", "any")) not in ("any", "jax") else "")
         + (f"; constraints {inputs['constraints']}" if inputs["constraints"] else "")
     )
     yield faint(cluster["fabric"])

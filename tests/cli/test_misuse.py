@@ -27,7 +27,7 @@ QUESTION: list[tuple[dict[str, Any], str]] = [
     ),
     ({"overlap": None}, "overlap is None; give 'calibrated', 'full' or 'none'"),
     ({"comm_streams": []}, "comm_streams is []; give 'shared' or 'independent'"),
-    ({"framework": 1}, "framework is 1; give 'jax' or 'megatron'"),
+    ({"framework": 1}, "framework is 1; give 'jax' or 'megatron', or None"),
 ]
 CONSTRAINTS = "give a string such as 'tp<=8, pp in {1,2,4}', or None"
 NAME = "give the name of a file"

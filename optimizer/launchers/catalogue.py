@@ -1,0 +1,57 @@
+"""All launchers by name, and how a launcher and a framework go together."""
+
+from meshwright.costmodel.framework import load_framework
+from meshwright.costmodel.setting import Setting
+from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.errors import InputError, UnknownNameError
+from meshwright.optimizer.launchers.calculon import CALCULON
+from meshwright.optimizer.launchers.deepspeed import DEEPSPEED
+from meshwright.optimizer.launchers.launcher import Launcher
+from meshwright.optimizer.launchers.maxtext import MAXTEXT
+from meshwright.optimizer.launchers.megatron import MEGATRON
+from meshwright.optimizer.launchers.torchtitan import TORCHTITAN
+
+# `jax` is a program of our own making, which runs all that the space holds; `any` stands for no launcher.
+JAX, ANY = Launcher("jax", "jax", mixes=True), Launcher("any", "jax", mixes=True)
+LAUNCHERS = {x.name: x for x in (MEGATRON, MAXTEXT, TORCHTITAN, DEEPSPEED, CALCULON, JAX, ANY)}
+
+
+def load_launcher(name: str) -> Launcher:
+    """The named launcher. Errors: UnknownNameError."""
+    if name not in LAUNCHERS:
+        raise UnknownNameError("launcher", name, LAUNCHERS)
+    return LAUNCHERS[name]
+
+
+def launcher_of(setting: Setting) -> Launcher:
+    """The launcher that bounds the answer to a question."""
+    return load_launcher(setting.launcher)
+
+
+def agreed(launcher: str | None, framework: str | None) -> tuple[str, str]:
+    """(launcher, framework) where either may be left open: a launcher brings its memory habits along, and habits named
+    alone bound nothing.
+
+    Errors: UnknownNameError; InputError where the two do not go together.
+    """
+    if framework is not None:
+        load_framework(framework)
+    if launcher is None:
+        return ("jax", "jax") if framework in (None, "jax") else ("any", framework)
+    known = load_launcher(launcher)
+    if framework not in (None, known.framework) and known.name != "any":
+        raise InputError(
+            f"launcher {launcher} holds memory as {known.framework} does, framework={framework} does not; leave "
+            f"--framework out, or use --launcher any"
+        )
+    return launcher, framework or known.framework
+
+
+def check_machine(launcher: str, cluster: Cluster) -> None:
+    """Raises InputError where the launcher does not run on such chips."""
+    known = load_launcher(launcher)
+    if known.chips and cluster.chip.vendor not in known.chips:
+        raise InputError(
+            f"launcher {launcher} runs on GPUs of {' and '.join(known.chips)}, {cluster.name} is of "
+            f"{cluster.chip.vendor}; use --launcher maxtext or jax"
+        )
