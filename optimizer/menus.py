@@ -45,8 +45,9 @@ class Menu:
     @property
     def any_policy(self) -> Array:
         """Whether there is one for each row, [R]."""
-        some: Array = self.exist.any(axis=1)[self.of_row]
-        return some
+        some: Array = np.any(self.exist, axis=1)
+        each: Array = some[self.of_row]
+        return each
 
     def of_rows(self) -> Chosen:
         """What each policy of each row costs, [R, P]."""
