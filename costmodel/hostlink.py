@@ -35,6 +35,14 @@ ON_HOST = {
 BUFFERS = 2.0
 
 
+def room_when_alike(setting: Setting, rows: Rows) -> Array:
+    """Bytes that each device has on its host, at most, if all devices keep the same there; [R]."""
+    cluster = setting.cluster
+    hosts = -(-cluster.devices // (cluster.devices_per_host or 1))
+    room: Array = hosts * float(cluster.host_memory_bytes or 0) / rows.devices
+    return room
+
+
 def parts_on_host(offload: str) -> set[str]:
     """Parts of the state on the host under an offload class such as `optimizer+gradients`."""
     return {part for what in offload.split("+") for part in ON_HOST.get(what, ())}

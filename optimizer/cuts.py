@@ -63,12 +63,18 @@ class Cuts:
     lightest: Array
 
     @staticmethod
-    def of(costs: StageCosts, units: Units, lines: Lines | None = None, size: Array | None = None) -> "Cuts":
-        stage = np.arange(int(costs.rows.pp.max()))[None, :]
-        lines = Lines.least_of(costs) if lines is None else lines
+    def of(
+        costs: StageCosts,
+        units: Units,
+        lines: Lines | None = None,
+        size: Array | None = None,
+        beside: Array | float = 0.0,
+    ) -> "Cuts":
+        """`beside` are bytes that devices have beside their memory, [R]."""
+        stage, lines = np.arange(int(costs.rows.pp.max()))[None, :], lines or Lines.least_of(costs)
         beside_loss = np.where(costs.ends(stage)[1], (costs.loss - costs.gathers)[:, None], 0.0)
         working = np.maximum(_lightest(costs, units, stage), beside_loss)
-        ends = costs.ends_s(stage), costs.ends_bytes(stage, working)
+        ends = costs.ends_s(stage), costs.ends_bytes(stage, working) - np.reshape(beside, (-1, 1))
         size = np.ones(len(costs.rows)) if size is None else size
         return Cuts(costs, units, lines, size, *ends, *_fullest(costs, lines, stage), working)
 

@@ -58,11 +58,14 @@ class Lines:
         return Lines(np.zeros((len(costs.rows), 1)), costs.layer_s[:, :, None], costs.saved, None, most)
 
 
-def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, prices: int) -> Lines:
+def lines_of(
+    menus: Menus, table: StageTable, costs: StageCosts, at: Array, prices: int, hosted: bool = False
+) -> Lines:
     """Lines of some rows with so many prices beside 0, if their policies are open.
 
     Args:
         costs: of the table, with the state that counts. at: the rows that are asked for.
+        hosted: what is saved on the host counts as saved, too.
     """
     costs = costs[at]
     if not (costs.rows.policies & OPEN).any():
@@ -73,7 +76,7 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
             shapes.of_lane(k).policies.tensor_bytes.sum(axis=1)[of_row] for k in range(len(table.layers))
         ]
         return Lines.least_of(costs, np.stack(kinds, axis=1))
-    price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices)], axis=1)
+    price = np.concatenate([np.zeros((len(at), 1)), _prices(table, at, prices, hosted)], axis=1)
     every = table.setting.framework.chooses >= set(TENSORS) - {"input"}
     ways = _least_listed if prices >= _CLOSE or not menus.any_tensor else _least_of_both
     if menus.any_tensor and every and not costs.rows.offloads("activations").any():
@@ -83,7 +86,7 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
         open_ = costs.rows.policies[:, k] & OPEN > 0
         device, fused = costs.saved[:, k], shapes.of_lane(k).fused[of_row]
         known = costs.layer_s[:, [k]] + price * device[:, None]
-        found, fewest = ways(menus, table, k, at, price) if open_.any() else (known, device)
+        found, fewest = ways(menus, table, k, at, price, hosted) if open_.any() else (known, device)
         least.append(np.where(open_[:, None], found, known))
         saved.append(np.where(open_, fewest, device))
         # A layer running backward needs what it did not save of its activations, and their gradients.
@@ -91,7 +94,7 @@ def lines_of(menus: Menus, table: StageTable, costs: StageCosts, at: Array, pric
     return Lines(price, np.stack(least, axis=1), np.stack(saved, axis=1), np.stack(whole, axis=1))
 
 
-def _prices(table: StageTable, at: Array, count: int) -> Array:
+def _prices(table: StageTable, at: Array, count: int, hosted: bool) -> Array:
     """Prices at which a tensor of the commonest layers goes or stays, [R, at most count]: all, or spread over bytes."""
     shapes, setting = table.shapes, table.setting
     common = int(np.argmax(setting.model.layers_by_kind))
@@ -105,7 +108,7 @@ def _prices(table: StageTable, at: Array, count: int) -> Array:
         order = np.take_along_axis(order, place, axis=1)
     found = np.take_along_axis(each, order, axis=1)[shapes.of_row[at]]
     link, hosts = setting.rates.host_bytes_per_s, table.rows.offloads("activations")[at]
-    if link is None or not hosts.any():
+    if link is None or hosted or not hosts.any():
         return found
     # With the host link full, seconds of compute buy transfers.
     carry = 2.0 / link
@@ -123,7 +126,9 @@ def _joined(costs: Costs) -> tuple[Array, Array]:
     return size, again
 
 
-def _least(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+def _least(
+    menus: Menus, table: StageTable, kind: int, at: Array, price: Array, hosted: bool
+) -> tuple[Array, Array]:
     """(least of seconds + price * saved bytes [R, G], fewest bytes saved [R]) of one kind, over all choices by tensor."""
     none, of_row = table.layers[kind][at], table.shapes.of_row[at]
     costs, framework, rates = (
@@ -142,7 +147,7 @@ def _least(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) 
         rates.hideable["offload"],
     )
     leaves = hosts[:, None] & ~fixed
-    saved: Array = np.where(stays & ~leaves, size, 0.0).sum(axis=1)
+    saved: Array = np.where(stays if hosted else stays & ~leaves, size, 0.0).sum(axis=1)
     # State on the host link takes its time there beside the activations.
     streamed_s = np.zeros(len(at)) if link is None else none.streamed / link
     base, least = none.busy_s - none.spare_s, []
@@ -154,7 +159,9 @@ def _least(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) 
         if link is not None and hosts.any():
             for w in (np.zeros_like(mu), np.minimum(mu * link / 2.0, 1.0)):
                 waits = (1.0 - share) + w * share
-                moved = np.where(fixed, np.inf, waits[:, None] * 2.0 * size / link)
+                moved = np.where(
+                    fixed, np.inf, waits[:, None] * 2.0 * size / link + (keep if hosted else 0.0)
+                )
                 busy = (1.0 - w)[:, None]
                 total = _cheapest(np.minimum(keep, moved), busy * cost, busy * forced_s, stays)
                 found = np.maximum(found, (1.0 - w) * base + waits * streamed_s + total)
@@ -173,25 +180,31 @@ def _cheapest(keep: Array, again: Array, forced_s: Array, stays: Array) -> Array
     return least
 
 
-def _least_listed(menus: Menus, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+def _least_listed(
+    menus: Menus, table: StageTable, kind: int, at: Array, price: Array, hosted: bool
+) -> tuple[Array, Array]:
     """The same policy by policy."""
-    return _least_of(menus.of(table.rows[at], kind), table, kind, at, price)
+    return _least_of(menus.of(table.rows[at], kind), table, kind, at, price, hosted)
 
 
-def _least_of(menu: Menu, table: StageTable, kind: int, at: Array, price: Array) -> tuple[Array, Array]:
+def _least_of(
+    menu: Menu, table: StageTable, kind: int, at: Array, price: Array, hosted: bool
+) -> tuple[Array, Array]:
     chosen = menu.of_rows()
+    saved = chosen.device + chosen.host if hosted else chosen.device
     seconds = least_seconds(table.setting, table.layers[kind][at], chosen)
     seconds = np.where(menu.exist[menu.of_row], seconds, np.inf)
-    least = np.stack([(seconds + mu[:, None] * chosen.device).min(axis=1) for mu in price.T], axis=1)
-    return least, chosen.device.min(axis=1)
+    least = np.stack([(seconds + mu[:, None] * saved).min(axis=1) for mu in price.T], axis=1)
+    return least, saved.min(axis=1)
 
 
 def _least_of_both(
-    menus: Menus, table: StageTable, kind: int, at: Array, price: Array
+    menus: Menus, table: StageTable, kind: int, at: Array, price: Array, hosted: bool
 ) -> tuple[Array, Array]:
     """The same by tensor, and of policies that have a name: they need not be choices by tensor."""
-    least, saved = _least(menus, table, kind, at, price)
-    named, fewest = _least_of(menus.of(table.rows[at], kind, named_only=True), table, kind, at, price)
+    least, saved = _least(menus, table, kind, at, price, hosted)
+    listed = menus.of(table.rows[at], kind, named_only=True)
+    named, fewest = _least_of(listed, table, kind, at, price, hosted)
     return np.minimum(least, named), np.minimum(saved, fewest)
 
 

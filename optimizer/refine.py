@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.hostlink import room_when_alike
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.once import Once, SomeStage, reduction_s
 from meshwright.costmodel.placement import joint_splits, least_strides, placeable
@@ -244,7 +245,18 @@ class Refiner:
         for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
             left = np.flatnonzero(tight & (out < cutoff_s))
             out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))
+            left = np.flatnonzero(tight & (out < cutoff_s) & self._shares_alike(costs.rows[near]))
+            out[left] = np.maximum(
+                out[left], self._by_depth(table, costs, near[left], bounds, prices, hosted=True)
+            )
         return out
+
+    def _shares_alike(self, rows: Rows) -> Array:
+        """Rows of one stage that keep activations on hosts of known memory: that memory is each device's by equal shares, so
+        that it and the device's own bound all that is saved."""
+        known = self.setting.cluster.host_memory_bytes is not None
+        alike: Array = rows.offloads("activations") & (rows.pp == 1) & known
+        return alike
 
     def _binds(self, cuts: Cuts, part: Array) -> Array:
         """Whether rows with open policies may lack the memory for layers that save all they can, cut evenly."""
@@ -260,10 +272,12 @@ class Refiner:
         near: Array,
         value: Callable[[Cuts, Array], Array],
         prices: int = 0,
+        hosted: bool = False,
     ) -> Array:
         """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
-        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least.
+        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least; `hosted`
+        counts the memory of hosts, and what is saved there, with the device's.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
         layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
@@ -271,7 +285,8 @@ class Refiner:
         group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
         for one in np.unique(group).tolist():
             part = near[group == one]
-            lines = lines_of(self.space.menus, table, costs, part, prices)
+            lines = lines_of(self.space.menus, table, costs, part, prices, hosted)
+            beside = room_when_alike(self.setting, costs.rows[part]) if hosted else 0.0
             units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
-            out[group == one] = value(Cuts.of(costs[part], units, lines, size), part)
+            out[group == one] = value(Cuts.of(costs[part], units, lines, size, beside), part)
         return out

@@ -54,9 +54,9 @@ class Open:
     lanes: np.ndarray
     units: Units
 
-    def cuts(self, prices: int) -> Cuts:
-        lines = lines_of(self.menus, self.table, self.table.costs, np.zeros(1, np.int64), prices)
-        return Cuts.of(self.table.costs, self.units, lines)
+    def cuts(self, prices: int, hosted: bool = False, beside: float = 0.0) -> Cuts:
+        lines = lines_of(self.menus, self.table, self.table.costs, np.zeros(1, np.int64), prices, hosted)
+        return Cuts.of(self.table.costs, self.units, lines, beside=beside)
 
 
 @lru_cache
@@ -113,8 +113,8 @@ def _open(asked: Instance, menus: Menus, plan: Placed, draws: bool) -> Iterator[
     )
 
 
-def mixed(this: Open, random: Random) -> tuple[Floats, Floats]:
-    """(seconds of the nominal batch, bytes of the fullest stage) of random cuts and mixes, [MIXES] each."""
+def mixed(this: Open, random: Random) -> tuple[Floats, Floats, Floats]:
+    """(seconds of the nominal batch, bytes of the fullest stage, and on hosts) of random cuts and mixes, [MIXES] each."""
     row, units = this.table.rows, len(this.units)
     pp, kinds = int(row.pp[0]), len(this.asked.setting.model.kinds)
     counts = np.zeros((MIXES, pp, len(this.lanes)))
@@ -131,13 +131,14 @@ def mixed(this: Open, random: Random) -> tuple[Floats, Floats]:
                 counts[mix, stage, other] += k
     stages, scale = np.arange(pp)[None, :], this.asked.setting.training.sequences / int(row.sequences[0])
     seconds = scale * step_seconds(this.exact, stages, counts)
-    return seconds, this.exact.stage_bytes(stages, counts).max(axis=1)
+    held, away = (f(stages, counts).max(axis=1) for f in (this.exact.stage_bytes, this.exact.host_bytes))
+    return seconds, held, away
 
 
 def check_mixes(seed: int, shipped: bool) -> int:
     """Rows checked: at any memory no bound passes a mix that fits it."""
     for at, this in enumerate(opened(seed, shipped)):
-        seconds, held = mixed(this, Random(1000 * seed + at))
+        seconds, held, away = mixed(this, Random(1000 * seed + at))
         for share in (0.0, 0.02, 0.1, 0.3, 0.6, 1.0):
             capacity = int(np.ceil(np.quantile(held, share)))
             least = seconds[held <= capacity].min()
@@ -152,6 +153,11 @@ def check_mixes(seed: int, shipped: bool) -> int:
                 }
                 for name, bound in bounds.items():
                     assert bound[0] <= least, (str(this.asked), at, share, prices, name, bound[0], least)
+                if prices and this.table.rows.offloads("activations")[0]:
+                    room = float(np.quantile(away, share))
+                    both = seconds[(held <= capacity) & (away <= room)]
+                    bound = this.cuts(prices, hosted=True, beside=room).bounds(setting)
+                    assert bound[0] <= both.min(initial=np.inf), (str(this.asked), at, share, prices, "hosted")
     return len(opened(seed, shipped))
 
 
