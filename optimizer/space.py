@@ -88,6 +88,15 @@ class Space:
         )
 
     @property
+    def leaves_state(self) -> bool:
+        """Whether classes that hosts could hold and the launcher takes are left out, because no constraint speaks of them."""
+        hosts = self.setting.cluster.host_memory_bytes is not None
+        taken = any(
+            not _ON_REQUEST.isdisjoint(o.split("+")) and self.launcher.takes("offload", o) for o in OFFLOADS
+        )
+        return hosts and taken and not any(c.name == "offload" for c in self.constraints)
+
+    @property
     def offloads(self) -> tuple[int, ...]:
         """Offload classes that the cluster can price, and the user and the launcher allow; refused ones are reported."""
         return tuple(
