@@ -139,7 +139,7 @@ def mixed(this: Open, random: Random) -> tuple[Floats, Floats, Floats]:
 def check_mixes(seed: int, shipped: bool) -> int:
     """Rows checked: at any memory no bound passes a mix that fits it."""
     for at, this in enumerate(opened(seed, shipped)):
-        seconds, held, away = mixed(this, Random(1000 * seed + at))
+        seconds, held, _ = mixed(this, Random(1000 * seed + at))
         for share in (0.0, 0.02, 0.1, 0.3, 0.6, 1.0):
             capacity = int(np.ceil(np.quantile(held, share)))
             least = seconds[held <= capacity].min()
