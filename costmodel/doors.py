@@ -3,6 +3,7 @@
 Every refusal is one typed line that says what was given and what to give instead.
 """
 
+import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
 from os import PathLike
@@ -63,5 +64,5 @@ def check_positive(error: type[InputError] = InputError, /, **values: object) ->
     for what, value in values.items():
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= sys.float_info.max:
             raise error(f"{what} is {shown(value)}; give a number above zero")

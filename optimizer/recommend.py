@@ -252,8 +252,9 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
     band, source = error_band(given)
     first = search.ranked[0]  # of plans that are equally good another may be preferred
     least = first.value_s - first.slack_s
-    bound = min([least, *search.undecided])
-    proven = bound >= least and open_devices is None
+    left = min(search.undecided, default=least)
+    proven = left >= least and open_devices is None
+    bound = min(least, best.value_s, left)  # a tied plan may lie a rounding below the first
     value, unit = in_unit(given, best.value_s, layout.devices)
     certificate = Certificate(
         status="OPTIMAL" if proven else "FEASIBLE",

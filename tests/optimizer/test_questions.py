@@ -13,6 +13,7 @@ from meshwright.optimizer.validate import device_stages, violations
 
 MI = 2**20
 QUESTIONS = [
+    ("llama-3-70b", "h100:8x64", 2**22, 8192),  # its preferred plan lies a rounding below the first
     ("llama-3-70b", "v5p:16x20x28", 4 * MI, 4096),
     ("llama-3.1-405b", "h100:8x2048", 16 * MI, 8192),
     ("deepseek-v3", "h800:8x256", 15360 * 4096, 4096),

@@ -75,6 +75,7 @@ def test_bad_arguments_get_typed_errors() -> None:
     for words in (
         {"goal": 3},
         {"goal": "chips", "within_s": "1s"},
+        {"goal": "chips", "within_s": 10**400},
         {"goal": "chips", "deadline_s": True},
         {"goal": "cost", "within_s": 1.0},
     ):
