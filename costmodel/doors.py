@@ -64,5 +64,6 @@ def check_positive(error: type[InputError] = InputError, /, **values: object) ->
     for what, value in values.items():
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= sys.float_info.max:
+        number: Any = value  # whole numbers may pass what a float holds
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < number <= sys.float_info.max:
             raise error(f"{what} is {shown(value)}; give a number above zero")
