@@ -35,11 +35,16 @@ ON_HOST = {
 BUFFERS = 2.0
 
 
-def room_when_alike(setting: Setting, rows: Rows) -> Array:
-    """Bytes that each device has on its host, at most, if all devices keep the same there; [R]."""
+def pool_bytes(setting: Setting) -> float:
+    """Memory of all hosts together; 0 where none is stated."""
     cluster = setting.cluster
     hosts = -(-cluster.devices // (cluster.devices_per_host or 1))
-    room: Array = hosts * float(cluster.host_memory_bytes or 0) / rows.devices
+    return hosts * float(cluster.host_memory_bytes or 0)
+
+
+def room_when_alike(setting: Setting, rows: Rows) -> Array:
+    """Bytes that each device has on its host, at most, if all devices keep the same there; [R]."""
+    room: Array = pool_bytes(setting) / rows.devices
     return room
 
 

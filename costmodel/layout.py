@@ -75,8 +75,8 @@ class Layout:
             `save(core+up)` with the tensors that are saved (`costmodel.tensors`).
         stage_policies: the same stage by stage, or one entry for all, in place of `policies`: `full*3|none*5` are three
             layers of one policy and five of another; `-` stands for a kind that has no layer on the stage.
-        offload: which classes of tensors live in host memory, see `costmodel.hostlink`. Of activations all that is saved, unless policies list
-            it tensor by tensor: `full:offload(input)`.
+        offload: which classes of tensors live in host memory, see `costmodel.hostlink`. Of activations all that is
+            saved, unless policies list it tensor by tensor: `full:offload(input)`.
         placement: where each degree sits; empty means not chosen.
     """
 

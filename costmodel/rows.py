@@ -58,8 +58,8 @@ class Rows:
     """Decisions of R candidates; every array has shape [R], `policies` [R, lanes] (`costmodel.lanes`).
 
     `cp_kind`, `schedule` and `offload` are indices into CP_KINDS, SCHEDULES and OFFLOADS, `policies` codes of
-    `costmodel.tensors`, which say of every tensor where it goes; `reshard` and `sp` are 0 or 1. Everything else means what it means in
-    `Layout`.
+    `costmodel.tensors`, which say of every tensor where it goes; `reshard` and `sp` are 0 or 1. Everything else means
+    what it means in `Layout`.
     """
 
     dp_replicate: Ints
@@ -165,7 +165,8 @@ class Rows:
         return np.where(of_schedule("turns", self.schedule), 0, self.pp - 1)
 
     def offloads(self, what: str) -> NDArray[np.bool_]:
-        """Whether each row keeps `what` (one word of an offload class) in host memory; of activations its policies say which."""
+        """Whether each row keeps `what` (one word of an offload class) in host memory; of activations its policies say
+        which."""
         return _AWAY[what][self.offload]
 
     def tokens(self, seq_len: int) -> Ints:

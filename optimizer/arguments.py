@@ -85,6 +85,14 @@ def launcher(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--launcher", metavar="NAME", help=text)
 
 
+def progress(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--progress",
+        action="store_true",
+        help="a line on stderr while a search lasts, also where that is no terminal",
+    )
+
+
 def constraint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--constraint",
@@ -112,6 +120,10 @@ def units(option: str, parse: Callable[[Any, str], object], keep_text: bool) -> 
 
 def count(option: str) -> Callable[[str], Any]:
     return units(option, lambda parsers, text: parsers.parse_count(text), keep_text=False)
+
+
+def seconds(option: str) -> Callable[[str], Any]:
+    return units(option, lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
 
 
 def size(option: str) -> Callable[[str], Any]:

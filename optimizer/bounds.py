@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import COMPACT, BestComm
+from meshwright.costmodel.hostlink import pool_bytes
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.memory import memory_costs
@@ -144,14 +145,12 @@ def loosest(table: StageTable) -> StageCosts:
 
 def hosts_may_hold(setting: Setting, rows: Rows) -> NDArray[np.bool_]:
     """Whether all hosts together might keep what rows offload, were it spread evenly; [R]."""
-    room, per_host = setting.cluster.host_memory_bytes, setting.cluster.devices_per_host or 1
     away = rows.offload > 0
-    if room is None or not away.any():
+    if setting.cluster.host_memory_bytes is None or not away.any():
         return np.ones(len(rows), bool)
     memory = memory_costs(setting, Shapes.of(setting, rows))
     layers = np.array(setting.model.layers_by_kind, float)
     # Every layer's saved activations are in flight at least once.
     chain = (memory.host_state + memory.host_saved) @ layers + memory.host_first + memory.host_last
-    hosts = -(-setting.cluster.devices // per_host)
-    held: NDArray[np.bool_] = ~away | (SAFE * chain * rows.stage_devices <= hosts * room)
+    held: NDArray[np.bool_] = ~away | (SAFE * chain * rows.stage_devices <= pool_bytes(setting))
     return held

@@ -371,9 +371,8 @@ def not_considered(space: Space) -> tuple[str, ...]:
         if refusal := offload_refusal(space.setting, offload):
             # One missing figure, such as the host's memory, is one thing to say.
             out.setdefault(refusal.partition(" needs ")[2], f"not considered: {refusal}")
-    if space.leaves_state and not out:
-        out[""] = (
-            "not considered: gradients and parameters on the hosts; ask for the best that keeps something there with "
-            "--constraint 'offload != none'"
-        )
-    return tuple(out.values())
+    left_out = (
+        "not considered: gradients and parameters on the hosts; ask for the best that keeps something there with "
+        "--constraint 'offload != none'"
+    )
+    return tuple(out.values()) or ((left_out,) if space.leaves_state else ())

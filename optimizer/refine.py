@@ -242,20 +242,22 @@ class Refiner:
         out = np.zeros(len(near))
         tight = self._by_depth(table, costs, near, self._binds) > 0
         out[~tight] = self._by_depth(table, costs, near[~tight], bounds)
+        alike = self._shares_alike(costs.rows, near)
         for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
             left = np.flatnonzero(tight & (out < cutoff_s))
             out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))
-            left = np.flatnonzero(tight & (out < cutoff_s) & self._shares_alike(costs.rows[near]))
+            left = np.flatnonzero(tight & (out < cutoff_s) & alike)
             out[left] = np.maximum(
                 out[left], self._by_depth(table, costs, near[left], bounds, prices, hosted=True)
             )
         return out
 
-    def _shares_alike(self, rows: Rows) -> Array:
+    def _shares_alike(self, rows: Rows, at: Array) -> Array:
         """Rows of one stage that keep activations on hosts of known memory: that memory is each device's by equal shares, so
         that it and the device's own bound all that is saved."""
-        known = self.setting.cluster.host_memory_bytes is not None
-        alike: Array = rows.offloads("activations") & (rows.pp == 1) & known
+        if self.setting.cluster.host_memory_bytes is None:
+            return np.zeros(len(at), bool)
+        alike: Array = (rows.offloads("activations") & (rows.pp == 1))[at]
         return alike
 
     def _binds(self, cuts: Cuts, part: Array) -> Array:

@@ -55,12 +55,12 @@ class Placed(Settled):
         return placement_of(self.factors[0], self.strides[0])
 
 
-_VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
+VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
 
 
 def visible_columns(rows: Rows) -> Array:
     """What must differ between two plans of the list, [R, columns]."""
-    return np.stack([getattr(rows, n) for n in _VISIBLE], axis=1)
+    return np.stack([getattr(rows, n) for n in VISIBLE], axis=1)
 
 
 def visible(row: Rows) -> tuple[int, ...]:

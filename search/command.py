@@ -70,10 +70,12 @@ def _question(parser: argparse.ArgumentParser) -> None:
 def _limits(parser: argparse.ArgumentParser) -> None:
     add_option = parser.add_argument
     for name, text in (("ttft", "of prefill"), ("tpot", "of a decoded token"), ("total", "of both phases")):
-        read = arguments.units(
-            f"--{name}", lambda parsers, text: parsers.parse_seconds(text), keep_text=False
+        add_option(
+            f"--{name}",
+            type=arguments.seconds(f"--{name}"),
+            metavar="TIME",
+            help=f"longest time {text}, such as 100ms",
         )
-        add_option(f"--{name}", type=read, metavar="TIME", help=f"longest time {text}, such as 100ms")
     size = arguments.units("--memory", lambda parsers, text: parsers.parse_bytes(text), keep_text=False)
     add_option("--memory", type=size, metavar="SIZE", help="instead of the device's, such as 8GiB")
     add_option("--against", default="total", choices=("total", "ttft", "tpot", "memory"),

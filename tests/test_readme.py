@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import blocks
 
 from meshwright.optimizer import cli
 
@@ -15,14 +16,10 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
 def commands() -> list[tuple[str, list[str]]]:
     """(command, lines it must print) of every console block; indentation and line order count, gaps do not."""
     out: list[tuple[str, list[str]]] = []
-    for block in blocks("console"):
+    for block in blocks(README, "console"):
         for line in block.splitlines():
             if line.startswith("$ "):
                 out.append((line[2:], []))
@@ -50,12 +47,12 @@ def test_every_command_prints_what_the_readme_shows(
 
 def test_the_python_of_the_readme_runs() -> None:
     scope: dict[str, object] = {}
-    for block in blocks("python"):
+    for block in blocks(README, "python"):
         exec(compile(block, "README.md", "exec"), scope)  # noqa: S102
 
 
 def test_ci_runs_the_commands_of_the_readme() -> None:
-    install, test = (part.strip() for part in blocks("sh")[1].split("&&"))
+    install, test = (part.strip() for part in blocks(README, "sh")[1].split("&&"))
     script = (ROOT / ".ci" / "run").read_text()
     assert install.replace("pip install", "pip install --quiet") in script
     assert test in script
@@ -63,7 +60,7 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
 
 def test_the_main_job_runs_as_a_program() -> None:
     """The first of the two commands, less the installation that this suite runs on."""
-    command = blocks("sh")[0].split("&&")[1].strip()
+    command = blocks(README, "sh")[0].split("&&")[1].strip()
     code = (
         f"import sys; from meshwright.optimizer.cli import main; sys.exit(main({shlex.split(command)[1:]!r}))"
     )

@@ -50,8 +50,12 @@ def add(subparsers: Any) -> None:
         metavar="N",
         help="of a query, for evictions",
     )
-    limit = arguments.units("--limit", lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
-    option("--limit", type=limit, metavar="TIME", help="longest step allowed, such as 15ms")
+    option(
+        "--limit",
+        type=arguments.seconds("--limit"),
+        metavar="TIME",
+        help="longest step allowed, such as 15ms",
+    )
     asked = parser.add_mutually_exclusive_group()
     for name, text in (
         ("sweep", "batches against each other: latency, throughput, money"),

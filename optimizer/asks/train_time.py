@@ -49,15 +49,25 @@ def add(subparsers: Any) -> None:
     add("--power", type=_watts, metavar="WATT", help="of one chip, such as 700W, where no source gives it")
     add(
         "--mtbf",
-        type=_seconds("--mtbf"),
+        type=arguments.seconds("--mtbf"),
         metavar="TIME",
         help="between failures of the whole job, such as 3h",
     )
-    add("--checkpoint", type=_seconds("--checkpoint"), metavar="TIME", help="to write one, such as 5min")
-    add("--restart", type=_seconds("--restart"), metavar="TIME", help="from failure to the next step (0 s)")
+    add(
+        "--checkpoint",
+        type=arguments.seconds("--checkpoint"),
+        metavar="TIME",
+        help="to write one, such as 5min",
+    )
+    add(
+        "--restart",
+        type=arguments.seconds("--restart"),
+        metavar="TIME",
+        help="from failure to the next step (0 s)",
+    )
     add(
         "--deadline",
-        type=_seconds("--deadline"),
+        type=arguments.seconds("--deadline"),
         metavar="TIME",
         help="such as 30d: chips that finish in time",
     )
@@ -89,10 +99,6 @@ def _mfu(text: str) -> float:
     except InputError as error:
         way_out = "write a share of peak above 0 and at most 1, such as 0.4"
         raise InputError(f"{error}; {way_out}") from None
-
-
-def _seconds(option: str) -> Any:
-    return arguments.units(option, lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
 
 
 def _watts(text: str) -> Any:

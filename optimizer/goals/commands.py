@@ -17,20 +17,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--deadline",
-        type=_seconds("--deadline"),
+        type=arguments.seconds("--deadline"),
         metavar="TIME",
         help="of the run, such as 30d: for --goal chips, with --tokens",
     )
     add(
         "--within",
-        type=_seconds("--within"),
+        type=arguments.seconds("--within"),
         metavar="TIME",
         help="of one step, such as 1.5s: for --goal chips",
     )
-
-
-def _seconds(option: str) -> Any:
-    return arguments.units(option, lambda parsers, text: parsers.parse_seconds(text), keep_text=False)
 
 
 def add(subparsers: Any) -> None:
@@ -58,11 +54,7 @@ def add(subparsers: Any) -> None:
     )
     add_("--csv", metavar="FILE", help="write the front as a table")
     add_("--plot", metavar="FILE", help="draw it, as .png or .svg")
-    add_(
-        "--progress",
-        action="store_true",
-        help="a line on stderr while a search lasts, also where that is no terminal",
-    )
+    arguments.progress(parser)
     arguments.as_json(parser)
 
 

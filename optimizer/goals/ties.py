@@ -12,14 +12,14 @@ from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.optimizer.constraints import Constraint
 from meshwright.optimizer.decode import decode, value_of
 from meshwright.optimizer.queue import Level
-from meshwright.optimizer.settled import order
+from meshwright.optimizer.settled import VISIBLE, order
 from meshwright.optimizer.solve import Found, Search
 from meshwright.optimizer.space import Space
 
 # Headroom counts in so many parts of the usable memory: closer plans are equal.
 PARTS_OF_MEMORY = 100
 # What every visible kind has of its own, by the names of constraints.
-PINNED = ("tp", "cp", "pp", "vpp", "micro_batch", "dp_shard", "zero", "ep")
+PINNED = tuple(name for name in VISIBLE if name != "schedule")
 # Tied plans that are compared for simplicity.
 MOST = 16
 

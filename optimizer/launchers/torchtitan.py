@@ -1,8 +1,8 @@
 """torchtitan: what its configuration and `ParallelDims` take.
 
 Stages may hold any layers (`module_fqns_per_model_part`). Its DualPipeV is `dualpipev`; its InterleavedZeroBubble and
-ZBVZeroBubble split the backward pass over two and more chunks a stage, which is neither `zb_h1` nor `zb_h2`. Its memory habits are not measured; those of `megatron`, a
-PyTorch program too, stand in, which every plan says.
+ZBVZeroBubble split the backward pass over two and more chunks a stage, which is neither `zb_h1` nor `zb_h2`. Its
+memory habits are not measured; those of `megatron`, a PyTorch program too, stand in, which every plan says.
 """
 
 import numpy as np

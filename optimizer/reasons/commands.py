@@ -40,11 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="where nothing fits, do not look for what clashes and the ways out",
     )
-    add(
-        "--progress",
-        action="store_true",
-        help="a line on stderr while a search lasts, also where that is no terminal",
-    )
+    arguments.progress(parser)
 
 
 def _layout(text: str) -> str:

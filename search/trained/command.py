@@ -23,12 +23,15 @@ _SPAN = re.compile(r"(?P<low>[^.]*(?:\.\d[^.]*)?)\.\.(?P<high>.*)")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the mode; one that the command has already is left as it is."""
-    seconds = arguments.units(
-        "--deadline", lambda parsers, text: parsers.parse_seconds(text), keep_text=False
-    )
     _add(parser, "--train-tokens", type=_tokens, metavar="N",
          help="train on so many tokens, such as 1T; 'free' takes as many as the deadline allows")  # fmt: skip
-    _add(parser, "--deadline", type=seconds, metavar="TIME", help="of the training run, such as 30d")
+    _add(
+        parser,
+        "--deadline",
+        type=arguments.seconds("--deadline"),
+        metavar="TIME",
+        help="of the training run, such as 30d",
+    )
     _add(
         parser, "--batch", metavar="N", help=f"training: tokens per step ({_BATCH}), or sequences as 1024seq"
     )

@@ -1,10 +1,10 @@
 """docs/laws.md and docs/layers.md are executed: their files are written, their commands print what they show."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from pages import check_in_order, commands
 
 from meshwright.optimizer import cli
 from meshwright.search.law import law_names, load_law
@@ -20,15 +20,9 @@ def test_the_commands_of_a_page_print_what_it_shows(
     monkeypatch.chdir(tmp_path)
     for name, content in re.findall(r"```(?:csv|yaml) (\S+)\n(.*?)```", text, re.DOTALL):
         Path(name).write_text(content)
-    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
-        for part in block.split("$ meshwright ")[1:]:
-            command, *shown = part.splitlines()
-            assert cli.main(shlex.split(command)) == 0, command
-            printed = capsys.readouterr().out.splitlines()
-            for line in shown:
-                found = [n for n, told in enumerate(printed) if told.startswith(line)]
-                assert found, f"{command}\ndoes not print\n{line}\nbut:\n" + "\n".join(printed)
-                printed = printed[found[0] + 1 :]
+    for words, shown in commands(text):
+        assert cli.main(words) == 0, words
+        check_in_order(words, shown, capsys.readouterr().out.splitlines())
 
 
 def test_every_law_is_on_the_page_with_its_source() -> None:

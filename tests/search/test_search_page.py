@@ -2,12 +2,12 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pages import blocks, check_in_order, commands
 
 from meshwright.optimizer import cli
 from meshwright.search.breakdown import GROUPS
@@ -17,28 +17,19 @@ PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="ut
 ASK = ["search", "--cluster", "jetson-agx-orin-64gb", "--prompt", "1024", "--output", "16"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
 def test_every_command_prints_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in blocks("console"):
-        for part in block.split("$ meshwright ")[1:]:
-            command, *shown = part.splitlines()
-            assert cli.main(shlex.split(command)) == 0, command
-            printed = capsys.readouterr().out.splitlines()
-            assert len(printed) <= 70, f"{command} takes {len(printed)} lines"
-            for line in shown:
-                found = [n for n, text in enumerate(printed) if text.startswith(line)]
-                assert found, f"{command}\ndoes not print\n{line}\nbut:\n" + "\n".join(printed)
-                printed = printed[found[0] + 1 :]
+    for words, shown in commands(PAGE):
+        assert cli.main(words) == 0, words
+        printed = capsys.readouterr().out.splitlines()
+        assert len(printed) <= 70, f"{words} takes {len(printed)} lines"
+        check_in_order(words, shown, printed)
 
 
 def test_the_python_runs_and_the_grid_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,), (grid,) = blocks("python"), blocks("yaml")
+    (code,), (grid,) = blocks(PAGE, "python"), blocks(PAGE, "yaml")
     exec(compile(code, "search.md", "exec"), {})  # noqa: S102
     assert "best shapes by plas-10b on jetson-agx-orin-64gb" in capsys.readouterr().out
     assert Grid.model_validate(yaml.safe_load(grid)).size > 50_000

@@ -2,11 +2,10 @@
 
 import csv
 import json
-import re
-import shlex
 from pathlib import Path
 
 import pytest
+from pages import check_printed, commands, run_python
 
 import meshwright as mw
 from meshwright.costmodel.goals import GOALS
@@ -23,18 +22,13 @@ def test_every_command_prints_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
-        for part in block.split("$ ")[1:]:
-            command, *shown = part.splitlines()
-            assert main(shlex.split(command)[1:]) == (3 if "INFEASIBLE" in part else 0), command
-            printed = capsys.readouterr().out.splitlines()
-            for line in shown:
-                assert any(text.startswith(line) for text in printed), (command, line, printed)
+    for words, shown in commands(PAGE):
+        assert main(words) == (3 if any("INFEASIBLE" in line for line in shown) else 0), words
+        check_printed(words, shown, capsys.readouterr().out.splitlines())
 
 
 def test_the_python_of_the_page_runs() -> None:
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "goals.md", "exec"), {})  # noqa: S102
+    run_python(PAGE, "goals.md")
 
 
 def test_the_page_names_every_goal_and_axis() -> None:

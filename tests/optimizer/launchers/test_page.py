@@ -1,13 +1,13 @@
 """docs/launchers.md is executed, and the answers under a launcher say what its limits cost."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from independent_launchers import RUNS, refused
+from pages import check_printed, commands, run_python
 
 import meshwright as mw
 from meshwright.costmodel.schedules import SCHEDULES
@@ -25,18 +25,13 @@ def test_every_command_prints_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
-        for part in block.split("$ ")[1:]:
-            command, *shown = part.splitlines()
-            assert main(shlex.split(command)[1:]) == 0
-            printed = capsys.readouterr().out.splitlines()
-            for line in shown:
-                assert any(text.startswith(line) for text in printed), (command, line, printed)
+    for words, shown in commands(PAGE):
+        assert main(words) == 0
+        check_printed(words, shown, capsys.readouterr().out.splitlines())
 
 
 def test_the_python_of_the_page_runs() -> None:
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "launchers.md", "exec"), {})  # noqa: S102
+    run_python(PAGE, "launchers.md")
 
 
 def test_the_page_names_every_launcher_with_its_version() -> None:

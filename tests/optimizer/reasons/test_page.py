@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import check_printed, commands, run_python
 
 from meshwright.optimizer.cli import main
 
@@ -18,18 +19,13 @@ def test_every_command_prints_what_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL):
-        for part in block.split("$ ")[1:]:
-            command, *shown = part.splitlines()
-            main(shlex.split(command)[1:])
-            printed = capsys.readouterr().out.splitlines()
-            for line in shown:
-                assert any(text.startswith(line) for text in printed), (command, line, printed)
+    for words, shown in commands(PAGE):
+        main(words)
+        check_printed(words, shown, capsys.readouterr().out.splitlines())
 
 
 def test_the_python_of_the_page_runs() -> None:
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "reasons.md", "exec"), {})  # noqa: S102
+    run_python(PAGE, "reasons.md")
 
 
 def keys(data: Any) -> set[str]:

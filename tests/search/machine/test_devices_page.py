@@ -1,12 +1,12 @@
 """docs/devices.md is executed: its commands, its file, its table and its Python."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import blocks
 
 from meshwright.costmodel.inference.request import Request
 from meshwright.optimizer.cli import main
@@ -18,11 +18,7 @@ from meshwright.search.machine.space import load_space
 PAGE = (Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-
-
-@pytest.mark.parametrize("block", blocks("console"))
+@pytest.mark.parametrize("block", blocks(PAGE, "console"))
 def test_a_command_prints_what_the_page_shows(block: str, capsys: pytest.CaptureFixture[str]) -> None:
     command, *shown = block.splitlines()
     assert main(shlex.split(command.removeprefix("$ meshwright "))) == 0
@@ -32,7 +28,7 @@ def test_a_command_prints_what_the_page_shows(block: str, capsys: pytest.Capture
 
 
 def test_the_file_is_a_device_space(tmp_path: Path) -> None:
-    (text,) = blocks("yaml")
+    (text,) = blocks(PAGE, "yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     space = load_space(path)
@@ -43,7 +39,7 @@ def test_the_file_is_a_device_space(tmp_path: Path) -> None:
 
 def test_the_table_is_what_the_searches_find() -> None:
     scope: dict[str, Any] = {}
-    (code,) = blocks("python")
+    (code,) = blocks(PAGE, "python")
     exec(compile(code, "devices.md", "exec"), scope)  # noqa: S102
     found = scope["found"]
     rows = {cells[0]: cells[1:] for cells in (
