@@ -86,6 +86,21 @@ class LayerKind:
 
 
 @dataclass(frozen=True)
+class Mtp:
+    """Multi-token prediction: modules after the last layer, each of which predicts one token further on.
+
+    A module normalizes the hidden states before it and the embeddings of shifted tokens, joins both in a product
+    2 D -> D, runs a layer, and has its own norm before the head. Token table and head are the model's own. As released
+    with deepseek-ai/DeepSeek-V3 (README_WEIGHTS.md: enorm, hnorm, eh_proj, a layer, shared_head.norm) and as
+    Megatron-Core builds it (megatron/core/transformer/multi_token_prediction.py).
+    """
+
+    modules: int  # that the model was published with
+    kind: int  # of the layer in each
+    weights: tuple[Weight, ...]  # of one module beside its layer
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only language model.
 
@@ -104,6 +119,7 @@ class ModelSpec:
     tied: bool
     max_seq_len: int | None = None
     notes: tuple[str, ...] = ()  # what the reader left out or assumed, for the user
+    mtp: Mtp | None = None  # counted neither in `params` nor in `active_params`
 
     @property
     def layers(self) -> int:
@@ -125,6 +141,23 @@ class ModelSpec:
         """Parameters that one token meets, both embeddings included."""
         ends = sum(w.params for w in (*self.embedding, *self.head))
         return ends + sum(n * k.active_params for n, k in zip(self.layers_by_kind, self.kinds, strict=True))
+
+    @cached_property
+    def mtp_params(self) -> int:
+        """Parameters of one multi-token-prediction module that only it has; 0 where the model has none."""
+        if self.mtp is None:
+            return 0
+        return self.kinds[self.mtp.kind].params + sum(w.params for w in self.mtp.weights)
+
+    @cached_property
+    def mtp_stored_params(self) -> int:
+        """Parameters of one module as model files store it: with copies of the token table and of the head."""
+        return self.mtp_params and self.mtp_params + self.table.params + self.head_matrix.params
+
+    @cached_property
+    def table(self) -> Weight:
+        """The token table."""
+        return next(w for w in self.embedding if w.shard is Shard.VOCAB)
 
     @cached_property
     def head_matrix(self) -> Weight:

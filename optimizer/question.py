@@ -215,7 +215,8 @@ def versions() -> dict[str, str]:
 
 
 def _spec(model: ModelSpec) -> dict[str, Any]:
-    return asdict(replace(model, name="", notes=()))
+    spec = asdict(replace(model, name="", notes=()))
+    return {key: value for key, value in spec.items() if key != "mtp" or value is not None}
 
 
 def content_hash(data: Any) -> str:

@@ -53,7 +53,7 @@ NEUTRAL: Final[Mapping[str, tuple[object, ...]]] = {
 
 SOUNDS_LIKE_A_SIZE: Final = re.compile(
     r"hidden|size|dim|layer|head|expert|moe|rank|lora|width|inner|mlp|ffn|vocab|window|bias|norm|topk|share"
-    r"|embd|embed|proj|pattern|depth|(^|_)tied?(_|$)"
+    r"|embd|embed|proj|pattern|depth|vision|audio|tower|(^|_)tied?(_|$)"
 )
 
 

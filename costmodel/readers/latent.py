@@ -20,6 +20,7 @@ from meshwright.costmodel.readers.blocks import (
     table,
 )
 from meshwright.costmodel.readers.fields import Fields
+from meshwright.costmodel.readers.mtp import read_modules, with_modules
 
 FIRST_DENSE = {"deepseek_v2": 0, "deepseek_v3": 3}  # class defaults of first_k_dense_replace
 
@@ -33,8 +34,7 @@ def read_latent(f: Fields, name: str) -> ModelSpec:
     experts = read_mixture_part(f) if "moe" in names else None
     f.skip("intermediate_size", "n_routed_experts", "num_experts_per_tok", "n_shared_experts")
     f.skip("moe_intermediate_size")
-    if modules := f.count("num_nextn_predict_layers"):
-        f.note(f"{modules} multi-token-prediction layer{'s'[: modules > 1]} not counted")
+    modules = read_modules(f, "num_nextn_predict_layers")
     tied = f.flag("tie_word_embeddings", False)
 
     def build(kind: str, window: int | None) -> LayerKind:
@@ -45,7 +45,7 @@ def read_latent(f: Fields, name: str) -> ModelSpec:
         norms = norm("input_norm", hidden) + norm("post_attention_norm", hidden)
         return LayerKind(kind, attention_weights + norms + ffn_weights, geometry, ffn, norms=2)
 
-    return assemble(
+    spec = assemble(
         f,
         name,
         [(kind, None) for kind in names],
@@ -57,6 +57,7 @@ def read_latent(f: Fields, name: str) -> ModelSpec:
         tied=tied,
         max_seq_len=f.size_or_none("max_position_embeddings"),
     )
+    return with_modules(f, spec, modules)
 
 
 def read_latent_attention(f: Fields, hidden: int) -> tuple[Attention, Weights]:

@@ -13,6 +13,9 @@ from meshwright.costmodel.readers.blocks import Weights, gated_ffn, mixture, rea
 from meshwright.costmodel.readers.fields import Fields
 from meshwright.costmodel.readers.latent import read_mixture_part
 from meshwright.costmodel.readers.llama_like import FeedForward, FeedForwardReader, Style, read_decoder
+from meshwright.costmodel.readers.mtp import read_modules, with_modules
+
+_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers")
 
 
 def every_layer(experts_key: str, *top_k_keys: str, bias: bool = False) -> FeedForwardReader:
@@ -62,9 +65,6 @@ def glm4_moe(f: Fields, hidden: int, layers: int) -> FeedForward:
     names = tuple("moe" if i >= first else "dense" for i in range(layers))
     f.skip("intermediate_size", "moe_intermediate_size", "n_routed_experts", "n_shared_experts")
     f.skip("num_experts_per_tok")
-    modules_key = f.first(("num_nextn_predict_layers", "num_mtp_layers"))
-    if modules := f.count(modules_key) if modules_key else 0:
-        f.note(f"{modules} multi-token-prediction layer{'s'[: modules > 1]} not counted")
 
     def build(kind: str) -> tuple[Ffn, Weights]:
         if kind == "dense":
@@ -112,4 +112,5 @@ def read_mixture(f: Fields, name: str) -> ModelSpec:
     style, feed_forward = FAMILIES[f.model_type]
     if f.model_type == "glm4_moe" and f.flag("use_qk_norm", False):
         style = replace(style, qk_norm="head")
-    return read_decoder(f, name, style, feed_forward)
+    modules = read_modules(f, *_MTP_KEYS) if f.model_type == "glm4_moe" else 0
+    return with_modules(f, read_decoder(f, name, style, feed_forward), modules)

@@ -199,6 +199,12 @@ def _facts(name: str) -> dict[str, Any]:
         "hidden": model.hidden,
         "vocab": model.vocab,
         "max_seq_len": model.max_seq_len,
+        "mtp": model.mtp
+        and {
+            "modules": model.mtp.modules,
+            "params": model.mtp_params,
+            "stored_params": model.mtp_stored_params,
+        },
         "kinds": [
             {
                 "name": kind.name,
@@ -233,6 +239,7 @@ def model_page(name: str) -> Iterator[Block]:
             ("vocabulary", f"{m['vocab']:,}", ""),
             ("width", f"{m['hidden']:,}", ""),
             ("sequence", longest, "published for"),
+            *_mtp_rows(m),
         ],
         "lrl",
     )
@@ -241,6 +248,15 @@ def model_page(name: str) -> Iterator[Block]:
     yield table([_kind_row(kind) for kind in m["kinds"]], "lrrrrrrrl", header=header)
     yield from (bullet(note) for note in m["notes"])
     yield faint(f"source: {m['source']}")
+
+
+def _mtp_rows(m: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What multi-token-prediction modules add, where a model was published with some."""
+    if mtp := m["mtp"]:
+        count = words.plural(mtp["modules"], "module")
+        own, stored = (m["params"] + mtp["modules"] * mtp[key] for key in ("params", "stored_params"))
+        yield "with MTP", f"{own:,}", f"and {count} of multi-token prediction"
+        yield "as stored", f"{stored:,}", "with their copies of token table and head"
 
 
 def _kind_row(kind: dict[str, Any]) -> tuple[str, ...]:

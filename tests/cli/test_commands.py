@@ -185,6 +185,7 @@ def test_a_config_of_the_user_as_json(capsys: Capture) -> None:
         "hidden": 256,
         "vocab": 1024,
         "max_seq_len": 8192,
+        "mtp": None,
         "notes": [],
         "source": "./tiny.json",
     }

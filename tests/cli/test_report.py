@@ -232,6 +232,13 @@ def test_one_model_shows_all_of_its_facts(capsys: Capture) -> None:
     assert "output side; tied to the embedding" in tied
     assert re.search(r"^  sliding +52 .* 1,024  21,504$", tied, re.MULTILINE)
     assert "- text part only: the vision tower and its projector are not counted" in tied
+    ahead = show(capsys, "models deepseek-v3")
+    assert re.search(
+        r"^  with MTP +682,636,472,320 +and 1 module of multi-token prediction$", ahead, re.MULTILINE
+    )
+    assert re.search(
+        r"^  as stored +684,489,830,400 +with their copies of token table and head$", ahead, re.MULTILINE
+    )
 
 
 def test_a_config_of_the_user_is_a_model_too(capsys: Capture, folder: Path) -> None:

@@ -226,6 +226,14 @@ VALUES: list[tuple[dict[str, Any], str]] = [
             "does not"
         ),
     ),
+    # a tower that would not be counted
+    (
+        QWEN | {"vision_config": {"depth": 32}},
+        (
+            "the key 'vision_config' is not known for this model type and may change the arithmetic; remove it if it "
+            "does not"
+        ),
+    ),
     # a nested text part
     (
         {"model_type": "gemma3"},

@@ -40,6 +40,38 @@ def test_hub_counts_agree(name: str) -> None:
     assert load_model(name).params + extra == row["hub_exact"]
 
 
+# Stored parameters by the hub: the model, its module with copies of token table and head, and a score correction per
+# expert and layer with experts (numbers of the hub's metadata for bf16 weights; DeepSeek-V3: 671B and 685B with fp8 scales).
+HUB_WITH_MODULE = {
+    "deepseek-v3": 684489845504 - 59 * 256,
+    "deepseek-r1": 684489845504 - 59 * 256,
+    "glm-4.5": 358337791296 - 90 * 160,
+    "glm-4.5-air": 110468824832 - 46 * 128,
+}
+
+
+@pytest.mark.parametrize(("name", "stored"), HUB_WITH_MODULE.items())
+def test_a_model_with_its_multi_token_prediction_module_is_as_the_hub_counts_it(
+    name: str, stored: int
+) -> None:
+    spec = load_model(name)
+    assert spec.mtp is not None
+    assert spec.mtp.modules == 1
+    assert spec.params + spec.mtp_stored_params == stored
+
+
+def test_the_module_of_deepseek_v3_is_as_published() -> None:
+    """README_WEIGHTS.md of deepseek-ai/DeepSeek-V3: 11.5B parameters of its own, 2.4B that a token meets with table and
+    head; both leave out what joins hidden states and embeddings."""
+    spec = load_model("deepseek-v3")
+    assert spec.mtp is not None
+    layer, join = spec.kinds[spec.mtp.kind], sum(w.params for w in spec.mtp.weights)
+    assert join == 2 * 7168**2 + 3 * 7168
+    assert spec.mtp_params == layer.params + join
+    assert round((spec.mtp_params - join) / 1e9, 1) == 11.5
+    assert round((layer.active_params + spec.table.params + spec.head_matrix.params) / 1e9, 1) == 2.4
+
+
 def siglip_and_projector(hidden: int) -> int:
     """Vision part of gemma-3, written out: 27 SigLIP layers of 1152, 4304 wide, 896/14 patches a side."""
     d, f, patches = 1152, 4304, (896 // 14) ** 2
