@@ -34,6 +34,8 @@ GATHERS = 2  # of a layer's weights per micro-batch under ZeRO-3: forward and ba
 # Under tp each block (attention, feed-forward) gathers its input and scatters its output, forward and backward, and
 # gathers its input again for the weight gradient.
 FORWARD_CROSSINGS, BACKWARD_CROSSINGS, REGATHERS = 2, 2, 1
+# Of the ends: the table scatters its output and gathers the gradient, the head gathers, scatters and gathers again.
+TABLE_CROSSINGS, HEAD_CROSSINGS = 2, 3
 # Passes of keys and values over cp: one forward, two backward (again, and gradients). Exchanges of tokens over ep:
 # dispatch and combine, forward and backward.
 PASSES, EXCHANGES = 3, 4
@@ -82,7 +84,7 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": _fsdp_loads(setting, params, GATHERS, rows, comm),
+        "fsdp": fsdp_loads(setting, params, GATHERS, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -207,7 +209,7 @@ def _ep_loads(
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
-def _fsdp_loads(
+def fsdp_loads(
     setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
 ) -> Array | None:
     """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
@@ -241,13 +243,13 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
     out = []
     fw = setting.framework
     for forward, params, trained, times, crossings in (
-        (shapes.embedding_s, shapes.first_params, shapes.first_params, fw.embedding_gathers, 2),
-        (shapes.head_s, shapes.head_params, shapes.last_params, fw.head_gathers, 3),
+        (shapes.embedding_s, shapes.first_params, shapes.first_params, fw.embedding_gathers, TABLE_CROSSINGS),
+        (shapes.head_s, shapes.head_params, shapes.head_held, fw.head_gathers, HEAD_CROSSINGS),
     ):
         compute = 3.0 * forward
         loads = {
             "tp": None if tp is None else crossings * tp,
-            "fsdp": _fsdp_loads(setting, (params, none_routed), times, rows, comm),
+            "fsdp": fsdp_loads(setting, (params, none_routed), times, rows, comm),
         }
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
+from meshwright.costmodel.mtp import saved_beside_layer
 from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
+from meshwright.costmodel.pipeline import at_end
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
@@ -39,7 +41,8 @@ class MemoryCosts:
         saved: bytes saved per layer, micro-batch in flight and kind on the device, [R, Q].
         working: while a layer of a lane runs backward: what it makes again or fetches, with gradients, [R, Q].
         gathers: whole weights gathered under ZeRO-3, [R].
-        loss: on the last stage while the loss runs, [R].
+        loss: on the last stage while the loss runs, [R]; or a multi-token-prediction module backward, if that is more.
+        mtp: on the last stage of what multi-token-prediction modules save, [R]. mtp_peak: while one runs backward, [R].
         deferred: bytes that one layer keeps per micro-batch whose weight gradients are still to run, [R, Q].
         host_state: bytes in host memory per layer of a kind, [R, Q]; `host_ends` of embedding and head.
         host_saved: bytes in host memory per layer, micro-batch in flight and kind, [R, Q].
@@ -53,6 +56,8 @@ class MemoryCosts:
     working: Array
     gathers: Array
     loss: Array
+    mtp: Array
+    mtp_peak: Array
     host_state: Array
     host_first: Array
     host_last: Array
@@ -72,8 +77,8 @@ class MemoryCosts:
 
     @property
     def last_bytes(self) -> Array:
-        """Bytes of state of the head, [R]."""
-        total: Array = np.sum([self.last[p] for p in STATE_PARTS], axis=0)
+        """Bytes of state of the head, of multi-token-prediction modules, and of what these save, [R]."""
+        total: Array = np.sum([self.last[p] for p in STATE_PARTS], axis=0) + self.mtp
         return total
 
     def transient(self, working: Array, last: Array) -> Array:
@@ -103,7 +108,8 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
-    last = _state(setting, shapes.last_params, nothing, shapes.last_vectors, rows)
+    last = _state(setting, shapes.last_params, shapes.last_routed, shapes.last_vectors, rows)
+    mtp, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing, nothing)
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
 
     def on_host(state: dict[str, Array]) -> Array:
@@ -120,7 +126,9 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         deferred=_deferred(shapes),
         working=_working(setting, shapes) + _state_in_transit(setting, shapes)[:, None],
         gathers=_gathers(setting, shapes),
-        loss=_loss(setting, shapes),
+        loss=np.maximum(_loss(setting, shapes), mtp_peak),
+        mtp=mtp,
+        mtp_peak=mtp_peak,
         host_state=np.stack([on_host(s) for s in per_kind], axis=1),
         host_first=on_host(embedding),
         host_last=on_host(last),
@@ -174,7 +182,7 @@ def _kept(setting: Setting, shapes: Shapes, kind: int) -> Array:
 def _state_in_transit(setting: Setting, shapes: Shapes) -> Array:
     """Gradients on their way to the host and weights on their way from it, of the heaviest layer or end."""
     rows, nothing = shapes.rows, np.zeros(len(shapes.rows))
-    pieces = [*shapes.params, (shapes.first_params, nothing), (shapes.last_params, nothing)]
+    pieces = [*shapes.params, (shapes.first_params, nothing), (shapes.head_held, nothing)]
     held = nothing
     for what, size in (("gradients", setting.framework.grad_bytes), ("parameters", BF16)):
         if rows.offloads(what).any():
@@ -217,11 +225,25 @@ def _gathers(setting: Setting, shapes: Shapes) -> Array:
 
 
 def _loss(setting: Setting, shapes: Shapes) -> Array:
-    """Logits with their gradient, the head gathered with its gradient, and the residual in fp32."""
+    """Logits with their gradient, the head gathered with its gradient, and the residual in fp32.
+
+    Multi-token-prediction modules make logits of their own, which all wait for the backward pass.
+    """
     fw, head = setting.framework, setting.model.head_matrix
     rows, shape = shapes.rows, shapes.shape
     per_logit = fw.logits_bytes + np.where(rows.tp > 1, fw.logits_tp_bytes, 0)
     logits = per_logit * shape.tokens * head.params / setting.model.hidden / rows.tp
     gathered = np.where(rows.zero == 3, 2 * BF16 * head.params / rows.tp, 0.0)
-    held: Array = logits + gathered + fw.loss_width_bytes * shape.tokens * setting.model.hidden
+    passes = 1 + setting.training.mtp
+    held: Array = passes * (logits + fw.loss_width_bytes * shape.tokens * setting.model.hidden) + gathered
     return held
+
+
+def _mtp(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
+    """(bytes that all multi-token-prediction modules save, bytes while one of them runs backward) on the last stage, [R]."""
+    own = memory_costs(setting.mtp_layer, shapes.mtp_layer)
+    held, late = at_end(shapes.rows)
+    beside, kept = saved_beside_layer(setting, shapes), _kept(setting, shapes.mtp_layer, 0)
+    deferred = np.where(shapes.rows.splits, own.deferred[:, 0] + beside, 0.0)
+    saved = held * (own.saved[:, 0] + beside) + late * deferred + kept
+    return setting.training.mtp * saved, own.working[:, 0] + own.gathers

@@ -38,8 +38,9 @@ class Once:
         params, last = self.shapes.params, self.rows.last_stage[:, None]
         plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
         routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
-        first_s = (stage == 0) * self.shapes.first_params[:, None]
-        return plain + first_s + (stage == last) * self.shapes.last_params[:, None], routed
+        first_s, at_last = (stage == 0) * self.shapes.first_params[:, None], stage == last
+        plain = plain + first_s + at_last * self.shapes.last_params[:, None]
+        return plain, routed + at_last * self.shapes.last_routed[:, None]
 
     @cached_property
     def mean_params(self) -> tuple[Array, Array]:
@@ -47,7 +48,7 @@ class Once:
         params, counts, pp = self.shapes.params, self.shapes.layers_by_lane, self.rows.pp
         plain = sum(n * p for n, (p, _) in zip(counts, params, strict=True))
         plain = plain + self.shapes.first_params + self.shapes.last_params
-        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True))
+        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True)) + self.shapes.last_routed
         return (plain / pp)[:, None], (routed / pp)[:, None]
 
     def reduction_s(self, plain: Array, routed: Array) -> Array:
@@ -55,12 +56,12 @@ class Once:
         return reduction_s(self.setting, self.rows, self.comm, plain, routed)
 
     def tied_s(self, stage: Array) -> Array:
-        """First and last stage add the gradients of their copies of a tied table."""
-        model, rows = self.setting.model, self.rows
-        if not model.tied:
+        """First and last stage add the gradients of their copies of a table that is tied, or that modules need."""
+        rows = self.rows
+        if not (self.setting.model.tied or self.setting.training.mtp):
             return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
         size = np.where(
-            rows.last_stage > 0, self.setting.framework.reduce_bytes * self.shapes.head_params, 0.0
+            rows.last_stage > 0, self.setting.framework.reduce_bytes * self.shapes.table_params, 0.0
         )
         at_end = (stage == 0) | (stage == rows.last_stage[:, None])
         seconds: Array = at_end * duration(self.comm.send("pp", size))[:, None]
@@ -143,7 +144,7 @@ def reduction_s(setting: Setting, rows: Rows, comm: Comm, plain: Array, routed: 
     # Over dp_replicate all-reduce what the shard ranks hold; over edp everything, experts know no replicas.
     loads = comm.reduce("dp_replicate", wire * plain / rows.shard[:, None])
     scatters, gathers = (zero <= 1), (zero <= 2)  # ZeRO-0 gathers summed gradients instead of weights
-    count = scatters * 1 + gathers  # of their mean size, as in layer._fsdp_loads
+    count = scatters * 1 + gathers  # of their mean size, as in layer.fsdp_loads
     mean = (scatters * wire + gathers * np.where(zero == 0, wire, BF16)) / np.maximum(count, 1)
     for group, params in (("shard", plain), ("edp", routed)):
         if params.any():

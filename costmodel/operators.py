@@ -35,7 +35,7 @@ TRAIN = 3.0  # forward and backward over forward, of what the model needs: no ke
 # Traffic of elementwise work in tensor widths read or written once, forward: a norm with its residual moves 6
 # of the model width, rotary embedding 4 of the query width, a gated activation 4 of its width (3 if plain).
 # These are the counts fitted on published runs by the prototype that precedes this project.
-_NORM_WIDTHS, _ROPE_WIDTHS, _GATED_WIDTHS, _PLAIN_WIDTHS = 6, 4, 4, 3
+NORM_WIDTHS, _ROPE_WIDTHS, _GATED_WIDTHS, _PLAIN_WIDTHS = 6, 4, 4, 3
 
 
 @dataclass(frozen=True)
@@ -266,10 +266,22 @@ def model_flops(setting: Setting) -> float:
     """FLOPs of one training step that the model itself needs, without recompute.
 
     Three times forward: products of active parameters (the token table is a look-up), and the attention
-    kernel with its causal half only. This is the numerator of MFU.
+    kernel with its causal half only; multi-token-prediction modules that are trained among them. This is the numerator
+    of MFU.
     """
     training = setting.training
-    return TRAIN * token_flops(setting.model, training.seq_len) * training.global_batch_tokens
+    token = token_flops(setting.model, training.seq_len) + training.mtp * mtp_flops(
+        setting.model, training.seq_len
+    )
+    return TRAIN * token * training.global_batch_tokens
+
+
+def mtp_flops(model: ModelSpec, seq_len: int) -> float:
+    """Forward FLOPs of one token in one multi-token-prediction module with its pass of the head; 0 without any."""
+    if model.mtp is None:
+        return 0.0
+    layer = sum(operator_flops(model.kinds[model.mtp.kind], seq_len).values())
+    return float(layer) + sum(weight_flops(w) for w in model.mtp.weights) + head_flops(model)
 
 
 def _hidden(kind: LayerKind) -> int:
@@ -305,14 +317,14 @@ def elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
     a, ffn = kind.attention, kind.ffn
     hidden, residual = _hidden(kind), BF16 * shape.tokens / shape.spread
     act = _GATED_WIDTHS if ffn.gated else _PLAIN_WIDTHS
-    norms = _NORM_WIDTHS * kind.norms * residual * hidden
+    norms = NORM_WIDTHS * kind.norms * residual * hidden
     out = {"qkv": _ROPE_WIDTHS * BF16 * shape.tokens / shape.tp * a.heads * a.qk_head_dim}
     out |= {"norm1": norms} if kind.parallel else {"norm1": norms / 2, "norm2": norms / 2}
     if np.any(ffn.width):
         out["act"] = act * BF16 * shape.tokens / shape.tp * ffn.width
     if np.any(ffn.experts):
         routed = BF16 * shape.routed_tokens(kind) * shape.imbalance
-        out["router"] = _NORM_WIDTHS / 2 * routed * hidden  # permute, and its reverse after the experts
-        out["expert_down"] = _NORM_WIDTHS / 2 * routed * hidden
+        out["router"] = NORM_WIDTHS / 2 * routed * hidden  # permute, and its reverse after the experts
+        out["expert_down"] = NORM_WIDTHS / 2 * routed * hidden
         out["expert_act"] = act * routed / shape.etp * ffn.expert_width
     return out

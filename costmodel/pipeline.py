@@ -62,6 +62,16 @@ def peaks(rows: Rows, stage: Array) -> tuple[tuple[Array, Array], ...]:
     return (held - np.where(swaps, late, 0.0), late), (held, np.where(swaps, 0.0, late))
 
 
+def at_end(rows: Rows) -> tuple[Array, Array]:
+    """(micro-batches in flight, those whose weight gradients are still to run) of what follows the last layer, [R] each.
+
+    Its backward pass follows the forward pass at once, but for GPipe, which runs all forward passes first.
+    """
+    held = np.where(rows.schedule == GPIPE, rows.micro_batches, 1)
+    late = np.where(rows.schedule == DUALPIPEV, 1, deferred(rows, rows.last_stage[:, None])[:, 0])
+    return held, late
+
+
 def weights(rows: Rows) -> tuple[Array, Array]:
     """How often a step counts the slowest stage, and the sum of all stages; [R] each."""
     rounds, share = rows.micro_batches - 1.0 / rows.vpp, 1.0 / rows.vpp

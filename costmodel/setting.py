@@ -59,6 +59,14 @@ class Setting:
         return replace(self, overlap="none")
 
     @cached_property
+    def mtp_layer(self) -> "Setting":
+        """The same question about one layer alone: that of a multi-token-prediction module."""
+        assert self.model.mtp is not None
+        kind = self.model.kinds[self.model.mtp.kind]
+        alone = replace(self.model, kinds=(kind,), pattern=(0,), mtp=None)
+        return replace(self, model=alone, training=replace(self.training, mtp=0))
+
+    @cached_property
     def rates(self) -> "Rates":
         return Rates.of(self)
 
@@ -174,7 +182,8 @@ def setting(
     Raises:
         UnknownNameError: no such efficiency file, framework, overlap or streams.
         MissingFigureError: the chip has no peak for the compute dtype.
-        WorkloadError: sequences longer than the positions the model has learned.
+        WorkloadError: sequences longer than the positions the model has learned, more multi-token-prediction modules
+            than it carries.
     """
     for what, word, known in (
         ("overlap", overlap, get_args(Overlap)),
@@ -198,6 +207,12 @@ def setting(
         raise WorkloadError(
             f"seq_len {training.seq_len} is more than the {longest} positions {model.name} has learned; "
             f"use seq_len <= {longest}"
+        )
+    carried = model.mtp.modules if model.mtp else 0
+    if training.mtp > carried:
+        raise WorkloadError(
+            f"mtp {training.mtp} is more than the {carried} multi-token-prediction modules {model.name} carries; "
+            f"use mtp <= {carried}"
         )
     return Setting(
         model,

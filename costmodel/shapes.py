@@ -117,6 +117,41 @@ class Shapes:
         return tuple(s[self.of_row] for s in (*layers, head_product_s(self.setting, shape)))
 
     @cached_property
+    def mtp_layer(self) -> "Shapes":
+        """Of the layer in a multi-token-prediction module, the only one of its model; it repeats nothing."""
+        nothing = np.zeros((len(self.rows), 1), np.int64)
+        return Shapes.of(self.setting.mtp_layer, self.rows.with_columns(policies=nothing))
+
+    @cached_property
+    def mtp_join(self) -> tuple[Array, Array]:
+        """Parameters of one module beside its layer, and those in vectors, [R] each."""
+        assert self.setting.model.mtp is not None
+        weights = self.setting.model.mtp.weights
+        return self._plain(weights), self._plain(vectors_of(weights))
+
+    @cached_property
+    def mtp_params(self) -> tuple[Array, Array, Array]:
+        """Plain and routed parameters of all modules, and the plain ones in vectors, on one device before ZeRO, [R]."""
+        modules = self.setting.training.mtp
+        if not modules:
+            return (np.zeros(len(self.rows)),) * 3
+        ((plain, routed),), (vectors,) = self.mtp_layer.params, self.mtp_layer.vectors
+        join, in_vectors = self.mtp_join
+        return modules * (plain + join), modules * routed, modules * (vectors + in_vectors)
+
+    @cached_property
+    def table_params(self) -> Array:
+        """Of the token table."""
+        return self._plain((self.setting.model.table,))
+
+    @cached_property
+    def table_copy(self) -> Array:
+        """Of a copy of the token table that modules need on a last stage which holds none, [R]."""
+        if not self.setting.training.mtp or self.setting.model.tied:
+            return np.zeros(len(self.rows))
+        return np.where(self.rows.last_stage > 0, self.table_params, 0.0)
+
+    @cached_property
     def params(self) -> tuple[tuple[Array, Array], ...]:
         """(plain, routed) parameters of one layer of each lane on one device before ZeRO, [R] each."""
         each = [(k.plain[self.of_row], k.routed[self.of_row]) for k in self.kinds]
@@ -133,7 +168,7 @@ class Shapes:
 
     @cached_property
     def last_vectors(self) -> Array:
-        return self._plain(vectors_of(self.setting.model.head))
+        return self._plain(vectors_of(self.setting.model.head)) + self.mtp_params[2]
 
     @cached_property
     def first_params(self) -> Array:
@@ -146,7 +181,17 @@ class Shapes:
 
     @cached_property
     def last_params(self) -> Array:
-        """Of the last stage beside its layers; with a pipeline it holds its own copy of a tied table."""
+        """Plain ones of the last stage beside its layers."""
+        return self.head_held + self.mtp_params[0] + self.table_copy
+
+    @property
+    def last_routed(self) -> Array:
+        """Routed ones of the last stage beside its layers."""
+        return self.mtp_params[1]
+
+    @cached_property
+    def head_held(self) -> Array:
+        """Of norm and head on the last stage; with a pipeline it holds its own copy of a tied table."""
         model = self.setting.model
         own = self._plain(model.head)
         # Where the pipeline turns, the first stage is the last and its table serves both ends.

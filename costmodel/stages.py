@@ -14,6 +14,7 @@ from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs, transient
+from meshwright.costmodel.mtp import added, hideable_s, mtp_seconds
 from meshwright.costmodel.once import Once, SomeStage
 from meshwright.costmodel.pipeline import hidden_s, in_flight, peaks
 from meshwright.costmodel.rows import Rows
@@ -31,10 +32,11 @@ def hidden_of(shapes: Shapes) -> Array:
     counts = (*shapes.setting.model.layers_by_kind, 1)
     forward = (*(k.forward[shapes.of_row] for k in shapes.kinds), shapes.head_s)
     nothing = np.zeros(len(rows))
+    mtp = hideable_s(shapes.setting, shapes) if shapes.setting.training.mtp else (nothing, nothing)
     return hidden_s(
         rows,
-        sum((n * s for n, s in zip(counts, forward, strict=True)), nothing),
-        sum((n * s for n, s in zip(counts, shapes.weight_grad_s, strict=True)), nothing),
+        sum((n * s for n, s in zip(counts, forward, strict=True)), mtp[0]),
+        sum((n * s for n, s in zip(counts, shapes.weight_grad_s, strict=True)), mtp[1]),
     )
 
 
@@ -108,7 +110,8 @@ class StageTable:
 
     Attributes:
         layers: exposed seconds of one layer of each lane.
-        first, last: exposed seconds of the embedding and of the head.
+        first, last: exposed seconds of the embedding, and of the head with multi-token-prediction modules.
+        mtp: those of the modules; None where none are trained.
         hop_s: exposed seconds of stage-to-stage sends, per micro-batch and stage.
     """
 
@@ -119,6 +122,7 @@ class StageTable:
     first: Seconds
     last: Seconds
     hop_s: Array
+    mtp: Seconds | None = None
 
     @staticmethod
     def of(setting: Setting, rows: Rows, comm: Comm, lanes: tuple[int, ...] | None = None) -> "StageTable":
@@ -128,7 +132,9 @@ class StageTable:
         first, last = ends_seconds(setting, shapes, comm)
         compute = sum(n * s.parts["compute"] for n, s in zip(shapes.layers_by_lane, layers, strict=True))
         hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
-        return StageTable(setting, shapes, comm, layers, first, last, hop)
+        mtp = mtp_seconds(setting, shapes, comm) if setting.training.mtp else None
+        last = last if mtp is None else added(last, mtp)
+        return StageTable(setting, shapes, comm, layers, first, last, hop, mtp)
 
     @property
     def rows(self) -> Rows:
@@ -203,6 +209,10 @@ class StageTable:
         out["working"] = np.where(in_loss, 0.0, working)
         out["gathers"] = np.where(in_loss, 0.0, mem.gathers[:, None])
         out["loss"] = np.where(in_loss, mem.loss[:, None], 0.0)
+        if self.mtp is not None:  # the peak of a module is in place of the loss's
+            peak = in_loss & (mem.mtp_peak >= mem.loss)[:, None]
+            out["mtp"] = at_last * mem.mtp[:, None] + np.where(peak, out["loss"], 0.0)
+            out["loss"] = np.where(peak, 0.0, out["loss"])
         return out
 
     def host_bytes(self, stage: Array, counts: Array) -> Array:
@@ -242,7 +252,7 @@ class StageTable:
         counts = np.array(self.shapes.layers_by_lane, float)[None, None, :]
         counts = np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
         plain, routed = self.once.params(stage, counts)
-        plain = plain + self.shapes.last_params[:, None]
+        plain, routed = plain + self.shapes.last_params[:, None], routed + self.shapes.last_routed[:, None]
         comm_s = self.once.reduction_s(plain, routed) + self.once.tied_s(stage)
         most: Array = (comm_s + self.once.optimizer_s(plain, routed))[:, 0]
         return most
@@ -283,7 +293,8 @@ class StageTable:
             least = np.stack([end + light, fullest * of_layer[:, common], units * unit * light], axis=1)
             return np.concatenate([least, least + light[:, None]], axis=1)
 
-        params = held(plain, plain.min(axis=1), ends), held(routed, routed.min(axis=1))
+        at_end = np.where(at_last | (rows.last_stage == 0), shapes.last_routed, 0.0)
+        params = held(plain, plain.min(axis=1), ends), held(routed, routed.min(axis=1), at_end)
         comm, optimizer = self.once.reduction_s(*params), self.once.optimizer_s(*params)
         comm[:, [0, 3]] += self.once.tied_s(stage)
         light_s, hides = self.layer_s.min(axis=1), backward.max(axis=1)

@@ -20,6 +20,7 @@ OPTIMIZER_STATE_BYTES: dict[str, int] = {"adamw": 8, "adamw8bit": 2, "sgd": 4}
 
 _MAX_TOKENS = 2**40
 _MOST_TOLERANCE = 0.5
+_MOST_MODULES = 1000
 _SUFFIX = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
@@ -37,6 +38,7 @@ class Training:
         expert_capacity: rows that every expert computes over the mean, where tokens beyond are dropped and what is
             missing is padded (the capacity factor); None drops nothing. An input, never a decision.
         total_tokens: length of the whole run, for days and money; None leaves them out.
+        mtp: multi-token-prediction modules that are trained, of those the model carries; an input, never a decision.
 
     Raises:
         WorkloadError: a number out of range, or a batch that is not whole sequences.
@@ -50,6 +52,7 @@ class Training:
     moe_imbalance: float = 1.0
     expert_capacity: float | None = None
     total_tokens: int | None = None
+    mtp: int = 0
 
     def __post_init__(self) -> None:
         _whole("seq_len", self.seq_len, 2**24)
@@ -74,6 +77,7 @@ class Training:
         _one_of("compute dtype", self.compute_dtype, ("bf16", "fp8"))
         if self.total_tokens is not None:
             _whole("total tokens", self.total_tokens, 2**60)
+        _whole("mtp", self.mtp, _MOST_MODULES, least=0)
 
     @property
     def sequences(self) -> int:
@@ -92,11 +96,11 @@ class Training:
         return range(self.sequences - slack, self.sequences + slack + 1)
 
 
-def _whole(what: str, value: int, most: int) -> None:
+def _whole(what: str, value: int, most: int, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise WorkloadError(f"{what} must be a whole number, not {shown(value)}")
-    if not 1 <= value <= most:
-        raise WorkloadError(f"{what} is {shown(value)}; give a number from 1 to {most}")
+    if not least <= value <= most:
+        raise WorkloadError(f"{what} is {shown(value)}; give a number from {least} to {most}")
 
 
 def _share(what: str, value: float, least: float, most: float, meaning: str) -> None:

@@ -103,7 +103,8 @@ def _seconds(setting: Setting, layout: Layout, stage: int) -> dict[tuple[str, st
         for name, seconds in again.items():
             found[kind.name, name] = found.get((kind.name, name), 0.0) + seconds
     found["ends", "embedding"] = rounds * float(table.first.parts["compute"][0]) * (stage == 0)
-    found["ends", "head"] = (
-        rounds * float(table.last.parts["compute"][0]) * (stage == int(table.rows.last_stage[0]))
-    )
+    at_last = rounds * (stage == int(table.rows.last_stage[0]))
+    modules = 0.0 if table.mtp is None else float(table.mtp.parts["compute"][0])
+    found["ends", "head"] = at_last * (float(table.last.parts["compute"][0]) - modules)
+    found["ends", "mtp"] = at_last * modules
     return found

@@ -1,0 +1,105 @@
+"""Multi-token-prediction modules: what they add to the last stage, where all of them run before the loss.
+
+A module is priced from the parts of the model: its layer as a layer that repeats nothing, its way in (look-up of shifted
+tokens, norms, the product 2 D -> D) and its pass of the head as the ends of the model. Of table and head one gather and one
+scatter of gradients serve all passes; a last stage that holds no token table gets a copy, whose gradients both ends add
+up as those of a tied one. With tensor parallelism the product is cut by columns as Megatron-Core does it: its input is
+gathered, its output gathered and cut by tokens again. Like the ends, modules hide no reduction of gradients.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.hostlink import state_bytes, wait_s
+from meshwright.costmodel.layer import (
+    GATHERS,
+    HEAD_CROSSINGS,
+    TABLE_CROSSINGS,
+    Seconds,
+    exposed,
+    fsdp_loads,
+    layer_seconds,
+)
+from meshwright.costmodel.operators import BF16, NORM_WIDTHS, Shape, product_s
+from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.shapes import Shapes
+
+Array = NDArray[Any]
+
+# Passes of the residual over tp around the product: forward two to gather its input and one its output, backward the
+# same, and two to gather its input again.
+_JOIN_CROSSINGS = 8
+_JOIN_NORMS = 3  # of hidden states, of embeddings, and before the head
+# Tensors as wide as the residual that a module saves beside those of its layer: inputs and outputs of the two norms, and
+# what the last one reads.
+_SAVED_WIDTHS = 5
+
+
+def mtp_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
+    """All modules and their passes of the head for one micro-batch; some must be trained."""
+    rows, modules, nothing = shapes.rows, setting.training.mtp, np.zeros(len(shapes.rows))
+    layer = layer_seconds(setting.mtp_layer, 0, shapes.mtp_layer, comm)
+    forward = shapes.embedding_s + join_s(setting, shapes.shape) + shapes.head_s
+    compute = modules * 3.0 * forward
+    loads, join, copy = {}, (shapes.mtp_join[0], nothing), (shapes.table_copy, nothing)
+    if (rows.tp > 1).any():
+        crossings = modules * (TABLE_CROSSINGS + _JOIN_CROSSINGS + HEAD_CROSSINGS)
+        full = np.where(rows.tp > 1, BF16 * shapes.shape.tokens * setting.model.hidden, 0.0)
+        loads["tp"] = crossings * comm.gather("tp", full)
+    gathered = fsdp_loads(setting, copy, setting.framework.embedding_gathers, rows, comm)
+    if gathered is not None:
+        joins = fsdp_loads(setting, join, GATHERS, rows, comm)
+        loads["fsdp"] = gathered + modules * (0.0 if joins is None else joins)
+    share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
+    parts = {"compute": compute} | exposed(setting, compute, loads, share)
+    streamed = modules * state_bytes(setting, rows, join, join, GATHERS)
+    streamed = streamed + state_bytes(setting, rows, copy, copy, 1)
+    if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
+        parts["offload"] = wait
+    each = {part: modules * s for part, s in layer.parts.items()}
+    return added(Seconds(each, modules * layer.backward_s, nothing, {}, modules * layer.streamed),
+                 Seconds(parts, 2.0 * modules * forward, nothing, {}, streamed))  # fmt: skip
+
+
+def added(one: Seconds, other: Seconds) -> Seconds:
+    """Two pieces one after the other."""
+    names = dict.fromkeys((*one.parts, *other.parts))
+    parts = {p: one.parts.get(p, 0.0) + other.parts.get(p, 0.0) for p in names}
+    return Seconds(
+        parts,
+        one.backward_s + other.backward_s,
+        one.spare_s + other.spare_s,
+        {},
+        one.streamed + other.streamed,
+    )
+
+
+def join_s(setting: Setting, shape: Shape) -> Array:
+    """Forward seconds of a module's product and norms."""
+    width = setting.model.hidden
+    moved = _JOIN_NORMS * NORM_WIDTHS * BF16 * shape.tokens / shape.spread * width
+    return join_product_s(setting, shape) + setting.rates.elementwise * moved / setting.rates.hbm_bytes_per_s
+
+
+def join_product_s(setting: Setting, shape: Shape) -> Array:
+    """Forward seconds of a module's product; of its weight gradient as well."""
+    rates, width = setting.rates, setting.model.hidden
+    return product_s(rates, shape.tokens, 2.0 * width, width / shape.tp, rates.matmul_flop_per_s)
+
+
+def hideable_s(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
+    """(forward seconds, seconds of weight gradients) of all modules with their passes of the head, [R] each."""
+    modules, layer = setting.training.mtp, shapes.mtp_layer
+    forward = layer.kinds[0].forward[layer.of_row] + join_s(setting, shapes.shape) + shapes.head_s
+    apart = layer.weight_grad_s[0] + join_product_s(setting, shapes.shape) + shapes.weight_grad_s[-1]
+    return modules * forward, modules * apart
+
+
+def saved_beside_layer(setting: Setting, shapes: Shapes) -> Array:
+    """Bytes that one module saves per micro-batch beside its layer, [R]."""
+    shape = shapes.shape
+    saved: Array = _SAVED_WIDTHS * BF16 * shape.tokens / shape.spread * setting.model.hidden
+    return saved
