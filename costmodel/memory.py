@@ -109,7 +109,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     )
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
     last = _state(setting, shapes.last_params, shapes.last_routed, shapes.last_vectors, rows)
-    mtp, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing, nothing)
+    mtp, mtp_away, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing,) * 3
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
 
     def on_host(state: dict[str, Array]) -> Array:
@@ -131,7 +131,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         mtp_peak=mtp_peak,
         host_state=np.stack([on_host(s) for s in per_kind], axis=1),
         host_first=on_host(embedding),
-        host_last=on_host(last),
+        host_last=on_host(last) + mtp_away,
         host_saved=kept,
     )
 
@@ -239,11 +239,13 @@ def _loss(setting: Setting, shapes: Shapes) -> Array:
     return held
 
 
-def _mtp(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
-    """(bytes that all multi-token-prediction modules save, bytes while one of them runs backward) on the last stage, [R]."""
+def _mtp(setting: Setting, shapes: Shapes) -> tuple[Array, Array, Array]:
+    """Bytes that all multi-token-prediction modules save on the last stage and on its host, and bytes while one of them
+    runs backward, [R] each."""
     own = memory_costs(setting.mtp_layer, shapes.mtp_layer)
     held, late = at_end(shapes.rows)
     beside, kept = saved_beside_layer(setting, shapes), _kept(setting, shapes.mtp_layer, 0)
     deferred = np.where(shapes.rows.splits, own.deferred[:, 0] + beside, 0.0)
     saved = held * (own.saved[:, 0] + beside) + late * deferred + kept
-    return setting.training.mtp * saved, own.working[:, 0] + own.gathers
+    modules, away = setting.training.mtp, held * own.host_saved[:, 0]
+    return modules * saved, modules * away, own.working[:, 0] + own.gathers

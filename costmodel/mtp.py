@@ -1,7 +1,7 @@
 """Multi-token-prediction modules: what they add to the last stage, where all of them run before the loss.
 
-A module is priced from the parts of the model: its layer as a layer that repeats nothing, its way in (look-up of shifted
-tokens, norms, the product 2 D -> D) and its pass of the head as the ends of the model. Of table and head one gather and one
+A module is priced from the parts of the model: its layer as a layer of the kind (`Shapes.mtp_layer` says under which policy),
+its way in (look-up of shifted tokens, norms, the product 2 D -> D) and its pass of the head as the ends of the model. Of table and head one gather and one
 scatter of gradients serve all passes; a last stage that holds no token table gets a copy, whose gradients both ends add
 up as those of a tied one. With tensor parallelism the product is cut by columns as Megatron-Core does it: its input is
 gathered, its output gathered and cut by tokens again. Like the ends, modules hide no reduction of gradients.

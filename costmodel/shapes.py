@@ -27,6 +27,7 @@ from meshwright.costmodel.operators import (
 from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.rows import Rows, distinct_values
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.tensors import CODES
 
 Array = NDArray[Any]
 SHAPE_COLUMNS = ("micro_batch", "cp", "tp", "sp", "ep", "etp")
@@ -118,9 +119,16 @@ class Shapes:
 
     @cached_property
     def mtp_layer(self) -> "Shapes":
-        """Of the layer in a multi-token-prediction module, the only one of its model; it repeats nothing."""
-        nothing = np.zeros((len(self.rows), 1), np.int64)
-        return Shapes.of(self.setting.mtp_layer, self.rows.with_columns(policies=nothing))
+        """Of the layer in a multi-token-prediction module, the only one of its model.
+
+        Where the framework chooses by tensor, layer and stage it repeats nothing: on the last stage little is in flight.
+        Where a policy is one setting for all layers of a kind it has that of its kind.
+        """
+        assert self.setting.model.mtp is not None
+        policies = self.rows.policies[:, [self.lanes.index(self.setting.model.mtp.kind)]]
+        if self.setting.framework.chooses:
+            policies = np.full_like(policies, CODES["none"])
+        return Shapes.of(self.setting.mtp_layer, self.rows.with_columns(policies=policies))
 
     @cached_property
     def mtp_join(self) -> tuple[Array, Array]:

@@ -67,6 +67,13 @@ def question(parser: argparse.ArgumentParser) -> None:
         help="rows of every expert over the mean; beyond it tokens are dropped",
     )
     add(
+        "--mtp",
+        type=whole("--mtp", 0, 1000),
+        default=0,
+        metavar="N",
+        help="multi-token-prediction modules to train, of those the model carries (0)",
+    )
+    add(
         "--host-memory",
         type=size("--host-memory"),
         metavar="SIZE",

@@ -229,6 +229,7 @@ def setting(args: argparse.Namespace) -> "Setting":
         moe_imbalance=args.moe_imbalance,
         expert_capacity=args.expert_capacity,
         total_tokens=args.tokens,
+        mtp=args.mtp,
     )
     cluster = parse_cluster(
         args.cluster, host_memory=args.host_memory, cpu_update=args.cpu_update, fabric=args.fabric

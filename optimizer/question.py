@@ -14,11 +14,12 @@ from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
 from meshwright.costmodel.estimate import digits, estimate
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.readers.mtp import left_out
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import check_type
-from meshwright.optimizer.launchers.catalogue import agreed, check_machine, launcher_of
+from meshwright.optimizer.launchers.catalogue import agreed, check_machine, check_modules, launcher_of
 from meshwright.optimizer.launchers.check import runnable
 from meshwright.optimizer.plan import Idle, Priced
 from meshwright.optimizer.run_cost import run_of
@@ -60,7 +61,7 @@ def resolve(
 
     Raises:
         InputError: an argument of a type that is not taken, a name that is not known, or a launcher that does not go
-            with the framework or the chips.
+            with the framework, the chips or multi-token prediction.
     """
     given = (model, cluster, training, efficiency, overlap, comm_streams, framework, launcher)
     for value, (what, (kinds, taken)) in zip(given, _TAKEN.items(), strict=True):
@@ -68,6 +69,7 @@ def resolve(
     bounds, habits = agreed(launcher, framework)
     spec, machine = model_of(model), cluster_of(cluster)
     check_machine(bounds, machine)
+    check_modules(bounds, training.mtp)
     resolved = setting(
         spec,
         machine,
@@ -136,7 +138,7 @@ def barrier_note(layout: Layout) -> tuple[str, ...]:
 
 def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ...]:
     """Everything a user should know before trusting the numbers."""
-    out = [*given.cluster.warnings, *given.model.notes, *given.efficiency.notes]
+    out = [*given.cluster.warnings, *_model_notes(given), *given.efficiency.notes]
     if note := launcher_of(given).note:
         out.append(note)
     if given.cluster.chip.memory_warning:
@@ -168,6 +170,17 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
             f"the heaviest stage fills {full:.0%} of the usable memory; above 90% allocators retry and slow down"
         )
     return tuple(dict.fromkeys(out))
+
+
+def _model_notes(given: Setting) -> tuple[str, ...]:
+    """What the model's reader left out, less the multi-token-prediction modules that are trained."""
+    mtp, trained = given.model.mtp, given.training.mtp
+    if mtp is None or not trained:
+        return given.model.notes
+    told = (
+        f"{trained} of {mtp.modules} multi-token-prediction layers on the last stage, not among the parameters",
+    )
+    return told + tuple(note for note in given.model.notes if note != left_out(mtp.modules))
 
 
 def inputs_of(given: Setting, constraints: str | None) -> dict[str, Any]:

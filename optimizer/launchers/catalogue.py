@@ -12,7 +12,7 @@ from meshwright.optimizer.launchers.megatron import MEGATRON
 from meshwright.optimizer.launchers.torchtitan import TORCHTITAN
 
 # `jax` is a program of our own making, which runs all that the space holds; `any` stands for no launcher.
-JAX, ANY = Launcher("jax", "jax", mixes=True), Launcher("any", "jax", mixes=True)
+JAX, ANY = Launcher("jax", "jax", mixes=True, mtp=True), Launcher("any", "jax", mixes=True, mtp=True)
 LAUNCHERS = {x.name: x for x in (MEGATRON, MAXTEXT, TORCHTITAN, DEEPSPEED, CALCULON, JAX, ANY)}
 
 
@@ -54,4 +54,14 @@ def check_machine(launcher: str, cluster: Cluster) -> None:
         raise InputError(
             f"launcher {launcher} runs on GPUs of {' and '.join(known.chips)}, {cluster.name} is of "
             f"{cluster.chip.vendor}; use --launcher maxtext or jax"
+        )
+
+
+def check_modules(launcher: str, modules: int) -> None:
+    """Raises InputError where so many multi-token-prediction modules are trained and the launcher is not known to."""
+    if modules and not load_launcher(launcher).mtp:
+        able = [name for name, known in LAUNCHERS.items() if known.mtp]
+        raise InputError(
+            f"the limits of launcher {launcher} are those without multi-token prediction, mtp is {modules}; use mtp 0, or "
+            f"--launcher {', '.join(able[:-1])} or {able[-1]}"
         )

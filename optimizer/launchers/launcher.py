@@ -55,6 +55,7 @@ class Launcher:
         rank_orders: nestings of the ranks, innermost first, that it can number; none for any placement.
         one_level: each degree sits on one network level.
         chips: vendors of the chips it runs on; none for any.
+        mtp: multi-token-prediction modules on the last stage are among what was read of it.
         note: what to know before trusting its numbers.
     """
 
@@ -71,6 +72,7 @@ class Launcher:
     rank_orders: tuple[tuple[str, ...], ...] = ()
     one_level: bool = False
     chips: tuple[str, ...] = ()
+    mtp: bool = False
     note: str = ""
 
     @property

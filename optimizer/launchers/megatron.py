@@ -67,6 +67,7 @@ MEGATRON = Launcher(
     schedules=_SCHEDULES,
     rank_orders=_ORDERS,
     chips=("NVIDIA", "AMD"),
+    mtp=True,  # all on the last (virtual) stage: megatron/core/transformer/pipeline_parallel_layer_layout.py
     rules=(
         policies_among(
             "megatron", _POLICIES,

@@ -61,7 +61,9 @@ def reopen(
         "setting", setting, (Setting, type(None)), "what resolve(model, cluster, training) returns, or None"
     )
     given = setting if setting is not None else _found(plan, model, efficiency)
-    theirs, ours = plan.inputs, inputs_of(given, plan.inputs.get("constraints"))
+    # A file of before there were multi-token-prediction modules means none.
+    theirs = plan.inputs | {"training": {"mtp": 0} | plan.inputs["training"]}
+    ours = inputs_of(given, plan.inputs.get("constraints"))
     for part in ("model", "cluster", "training"):
         for key, value in ours[part].items():
             if theirs[part].get(key) != value and not (part == "model" and key == "name"):

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from exhaustive_oracle import Plan, PricedSpace, Wishes, price_everything
 from mixed_oracle import mixed
-from tiny_models import draw_model
+from tiny_models import draw_model, looking_ahead
 from wishes import (
     ANY_WISHES,
     CHUNK_WISHES,
@@ -48,6 +48,8 @@ VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "sc
 # From these seeds on questions are about where state lives, on hosts that hold some, and about schedules that split
 # the backward pass; below, they take turns over TOPICS.
 STATES, SCHEDULED = 1000, 10_000
+# From this seed on all of these topics take turns, of models that train multi-token-prediction modules.
+AHEAD = 20_000
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ def _ranked(space: PricedSpace, best: np.ndarray) -> tuple[float, ...]:
 
 
 def _topic(seed: int) -> str:
+    if seed >= AHEAD:
+        return (*TOPICS, "schedules", "states")[seed % 10]
     return "schedules" if seed >= SCHEDULED else "states" if seed >= STATES else TOPICS[seed % 8]
 
 
@@ -223,6 +227,8 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     if topic == "schedules":
         layers, sequences = random.choice((3, 4, 4, 5)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
+    modules = Random(f"mtp {seed}").choice((1, 1, 2)) if seed >= AHEAD else 0
+    model = looking_ahead(model, modules)
     hosts = topic in ("host", "states") or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
     cluster = _cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
@@ -233,6 +239,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         batch_tolerance=random.choice((0.0, 0.0, 0.0, 0.0, 0.2)),
         optimizer=random.choice(("adamw", "adamw8bit", "sgd")),
         moe_imbalance=random.choice((1.0, 1.3)),
+        mtp=modules,
     )
     efficiency, overlap = random.choice(MODES)
     asked = setting(

@@ -5,6 +5,8 @@ from random import Random
 
 from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec
 from meshwright.costmodel.readers import blocks
+from meshwright.costmodel.readers.fields import Fields
+from meshwright.costmodel.readers.mtp import with_modules
 
 # (heads, kv heads): primes, shared kv heads, and kv heads that tp passes.
 _HEADS = ((2, 1), (2, 2), (4, 1), (4, 2), (4, 4), (3, 3), (6, 2), (6, 6), (8, 2))
@@ -60,6 +62,11 @@ def assemble(
         blocks.norm("norm", hidden) + blocks.head(vocab, hidden, tied),
         tied,
     )
+
+
+def looking_ahead(model: ModelSpec, modules: int) -> ModelSpec:
+    """The model with multi-token-prediction modules."""
+    return with_modules(Fields({}, "tiny", "tiny"), model, modules)
 
 
 def layer_kind(name: str, hidden: int, a: Attention, ffn: Ffn) -> LayerKind:
