@@ -13,7 +13,7 @@ from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.working import Step, Value, Working, told
-from meshwright.hardware.errors import ClusterError, check_type
+from meshwright.hardware.errors import ClusterError, WorkloadError, check_type
 from meshwright.hardware.units import human_count
 
 _SHOWN = 3  # tilings of each sort on the page
@@ -27,7 +27,7 @@ def limits(setting: Setting, *, with_batch: bool = True) -> Working:
         with_batch: whether the training's batch is meant, or only its sequence length.
 
     Raises:
-        ClusterError: a single device. WorkloadError: a batch that does not split over the slices.
+        ClusterError: a single device. WorkloadError: a batch that does not split over the slices, or prediction modules.
     """
     _check(setting)
     of = Limits.of(setting)
@@ -112,6 +112,8 @@ def _without_batch(of: Limits, steps: Mapping[str, Step]) -> str:
 
 def _check(setting: Setting) -> None:
     check_type("setting", setting, Setting, "that of resolve(model, cluster, training)")
+    if modules := setting.training.mtp:
+        raise WorkloadError(f"limits are those of the layers alone, and mtp is {modules}; ask with mtp=0")
 
 
 def _chip_counts(most: int) -> list[int]:

@@ -274,6 +274,8 @@ CASES = [
         "no source lists a peak in fp8 for v5e; of what training takes it has bf16: use --dtype bf16",
     ),
     (MORE, "--moe-imbalance 0.5", "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
+    (MORE, "--mtp -1", "--mtp: '-1' is not a whole number from 0 to 1000"),
+    (MORE, "--mtp 1", "multi-token-prediction modules"),
     (MORE, "--expert-capacity nan", "--expert-capacity: 'nan' is not a finite number"),
     (
         MORE,

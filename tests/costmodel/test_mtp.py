@@ -11,6 +11,7 @@ from pipeline_simulator import order
 from meshwright.costmodel.estimate import estimate, stage_counts
 from meshwright.costmodel.layout import Layout, parse_layout, with_stages
 from meshwright.costmodel.legal import chunk_unit
+from meshwright.costmodel.limits.answer import limits
 from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.pipeline import at_end
 from meshwright.costmodel.rows import Rows
@@ -180,3 +181,10 @@ def test_more_modules_than_the_model_carries_are_refused() -> None:
     ):
         with pytest.raises(WorkloadError, match=told):
             Training(4096, 4096, mtp=wrong)
+
+
+def test_limits_are_of_layers_alone() -> None:
+    with pytest.raises(
+        WorkloadError, match="limits are those of the layers alone, and mtp is 1; ask with mtp=0"
+    ):
+        limits(both()[0])
