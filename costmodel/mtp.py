@@ -1,10 +1,11 @@
 """Multi-token-prediction modules: what they add to the last stage, where all of them run before the loss.
 
-A module is priced from the parts of the model: its layer as a layer of the kind (`Shapes.mtp_layer` says under which policy),
-its way in (look-up of shifted tokens, norms, the product 2 D -> D) and its pass of the head as the ends of the model. Of table and head one gather and one
-scatter of gradients serve all passes; a last stage that holds no token table gets a copy, whose gradients both ends add
-up as those of a tied one. With tensor parallelism the product is cut by columns as Megatron-Core does it: its input is
-gathered, its output gathered and cut by tokens again. Like the ends, modules hide no reduction of gradients.
+A module is priced from the parts of the model: its layer as a layer of the kind (`Shapes.mtp_layer` says under which
+policy), its way in (look-up of shifted tokens, norms, the product 2 D -> D) and its pass of the head as the ends of the
+model. Of the head one gather and one scatter of gradients serve all passes; a last stage that holds no token table gets
+a copy, whose gradients both ends add up as those of a tied one. With tensor parallelism the product is cut by columns as
+Megatron-Core does it: its input is gathered, its output gathered and cut by tokens again. Like the ends, modules hide no
+reduction of gradients.
 """
 
 from typing import Any
@@ -20,7 +21,6 @@ from meshwright.costmodel.layer import (
     TABLE_CROSSINGS,
     Seconds,
     exposed,
-    fsdp_loads,
     layer_seconds,
 )
 from meshwright.costmodel.operators import BF16, NORM_WIDTHS, Shape, product_s
@@ -44,19 +44,17 @@ def mtp_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
     layer = layer_seconds(setting.mtp_layer, 0, shapes.mtp_layer, comm)
     forward = shapes.embedding_s + join_s(setting, shapes.shape) + shapes.head_s
     compute = modules * 3.0 * forward
-    loads, join, copy = {}, (shapes.mtp_join[0], nothing), (shapes.table_copy, nothing)
+    loads = {}
     if (rows.tp > 1).any():
         crossings = modules * (TABLE_CROSSINGS + _JOIN_CROSSINGS + HEAD_CROSSINGS)
         full = np.where(rows.tp > 1, BF16 * shapes.shape.tokens * setting.model.hidden, 0.0)
         loads["tp"] = crossings * comm.gather("tp", full)
-    gathered = fsdp_loads(setting, copy, setting.framework.embedding_gathers, rows, comm)
-    if gathered is not None:
-        joins = fsdp_loads(setting, join, GATHERS, rows, comm)
-        loads["fsdp"] = gathered + modules * (0.0 if joins is None else joins)
+    if (rows.zero >= 2).any():
+        loads["fsdp"] = _weight_loads(setting, shapes, comm)
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
     parts = {"compute": compute} | exposed(setting, compute, loads, share)
-    streamed = modules * state_bytes(setting, rows, join, join, GATHERS)
-    streamed = streamed + state_bytes(setting, rows, copy, copy, 1)
+    join, copy = (modules * shapes.mtp_join[0], nothing), (shapes.table_copy, nothing)
+    streamed = state_bytes(setting, rows, join, join, GATHERS) + state_bytes(setting, rows, copy, copy, 1)
     if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
         parts["offload"] = wait
     each = {part: modules * s for part, s in layer.parts.items()}
@@ -64,10 +62,25 @@ def mtp_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
                  Seconds(parts, 2.0 * modules * forward, nothing, {}, streamed))  # fmt: skip
 
 
+def _weight_loads(setting: Setting, shapes: Shapes, comm: Comm) -> Array:
+    """What `layer.fsdp_loads` is for a layer, of the joins of all modules and of the copy of the token table.
+
+    As collectives of all at once and of their mean size: the sum of best cases of different sizes is no bound.
+    """
+    rows, fw = shapes.rows, setting.framework
+    join, copy = setting.training.mtp * shapes.mtp_join[0], shapes.table_copy
+    whole, times = rows.zero == 3, np.where(rows.reshard > 0, GATHERS, 1)
+    gathered = np.where(whole, BF16 * (times * join + fw.embedding_gathers * copy), 0.0)
+    reduced = np.where(rows.zero >= 2, fw.reduce_bytes * (join + copy), 0.0)
+    count = whole * times + (rows.zero >= 2)
+    return count[:, None] * comm.gather("shard", (gathered + reduced) / np.maximum(count, 1))
+
+
 def added(one: Seconds, other: Seconds) -> Seconds:
     """Two pieces one after the other."""
+    nothing = np.zeros_like(one.backward_s)
     names = dict.fromkeys((*one.parts, *other.parts))
-    parts = {p: one.parts.get(p, 0.0) + other.parts.get(p, 0.0) for p in names}
+    parts = {p: one.parts.get(p, nothing) + other.parts.get(p, nothing) for p in names}
     return Seconds(
         parts,
         one.backward_s + other.backward_s,

@@ -275,7 +275,11 @@ CASES = [
     ),
     (MORE, "--moe-imbalance 0.5", "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
     (MORE, "--mtp -1", "--mtp: '-1' is not a whole number from 0 to 1000"),
-    (MORE, "--mtp 1", "multi-token-prediction modules"),
+    (
+        MORE,
+        "--mtp 1",
+        "mtp 1 is more than the 0 multi-token-prediction modules tiny carries; use mtp <= 0",
+    ),
     (MORE, "--expert-capacity nan", "--expert-capacity: 'nan' is not a finite number"),
     (
         MORE,
