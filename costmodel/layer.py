@@ -84,7 +84,7 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": fsdp_loads(setting, params, GATHERS, rows, comm),
+        "fsdp": _fsdp_loads(setting, params, GATHERS, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -209,7 +209,7 @@ def _ep_loads(
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
-def fsdp_loads(
+def _fsdp_loads(
     setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
 ) -> Array | None:
     """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
@@ -249,7 +249,7 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
         compute = 3.0 * forward
         loads = {
             "tp": None if tp is None else crossings * tp,
-            "fsdp": fsdp_loads(setting, (params, none_routed), times, rows, comm),
+            "fsdp": _fsdp_loads(setting, (params, none_routed), times, rows, comm),
         }
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}

@@ -63,7 +63,7 @@ def mtp_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
 
 
 def _weight_loads(setting: Setting, shapes: Shapes, comm: Comm) -> Array:
-    """What `layer.fsdp_loads` is for a layer, of the joins of all modules and of the copy of the token table.
+    """What `layer._fsdp_loads` is for a layer, of the joins of all modules and of the copy of the token table.
 
     As collectives of all at once and of their mean size: the sum of best cases of different sizes is no bound.
     """
@@ -73,7 +73,8 @@ def _weight_loads(setting: Setting, shapes: Shapes, comm: Comm) -> Array:
     gathered = np.where(whole, BF16 * (times * join + fw.embedding_gathers * copy), 0.0)
     reduced = np.where(rows.zero >= 2, fw.reduce_bytes * (join + copy), 0.0)
     count = whole * times + (rows.zero >= 2)
-    return count[:, None] * comm.gather("shard", (gathered + reduced) / np.maximum(count, 1))
+    loads: Array = count[:, None] * comm.gather("shard", (gathered + reduced) / np.maximum(count, 1))
+    return loads
 
 
 def added(one: Seconds, other: Seconds) -> Seconds:
