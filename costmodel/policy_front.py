@@ -150,7 +150,11 @@ def _options(
         (node.size, 0.0, 0.0, *_NONE),
     )
     if name in key.forced:  # its operator runs anyway
-        return [(again, 1 << at, pays)] if node.chosen else [(again, 0, (node.size, *pays[1:]))]
+        if node.chosen:
+            return [(again, 1 << at, pays)]
+        away = _Key(again.demanded, again.forced, again.pinned, True)
+        on_host = [(away, 1 << HOST + at, (0.0, node.size, *pays[2:]))] if node.offloads and host else []
+        return [(again, 0, (node.size, *pays[1:])), *on_host]
     if name in key.pinned:
         return [saved]
     if not wanted:

@@ -1,5 +1,6 @@
 """Recompute by tensor: the exact front against brute force, named policies as points of it, words, and what is refused."""
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
@@ -104,6 +105,18 @@ def test_the_front_is_what_brute_force_leaves(seed: int) -> None:
         for found, expected in zip(front(nodes, host), brute(nodes, host), strict=True):
             assert costs_of_codes(nodes, found) == expected
             assert len(found) == len(expected), "one choice for each cost"
+
+
+def test_what_is_saved_although_its_operator_runs_again_may_be_saved_on_the_host() -> None:
+    """Without `unfused` the norm runs again; where a framework cannot drop its output, it can still move it."""
+    world = ("llama-3-8b", "jax")
+    habits = replace(
+        setting_of(world).framework, chooses=frozenset({"unfused"}), offloads=frozenset({"norm2"})
+    )
+    plain, hosted = codes_of(habits, costs(world, 0, Layout()), 0, (True,) * 4, True)
+    norm2, unfused = (TENSORS.index(name) for name in ("norm2", "unfused"))
+    there = {(int(code) >> HOST + norm2 & 1, int(code) >> unfused & 1) for code in (*plain, *hosted)}
+    assert there == {(0, 0), (0, 1), (1, 1)}
 
 
 World = tuple[str, str]
