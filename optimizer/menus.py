@@ -125,7 +125,8 @@ class Menus:
     def _list(self, costs: Costs, at: int, cut: Crossed, place: int, named_only: bool) -> _Listed:
         codes = [code for code in CODES.values() if place != HOST]
         codes += [away(code) for code in CODES.values() if place != DEVICE]
-        if self.any_tensor and not named_only:
+        # Where the host may have some, a policy with a name may save part of the rest there.
+        if (self.any_tensor or (self.mixes and place != DEVICE)) and not named_only:
             plain, hosted = codes_of(self._setting.framework, costs, at, cut, place != DEVICE)
             codes += plain.tolist() if place != HOST else []
             codes += hosted.tolist() if place != DEVICE else []
