@@ -9,31 +9,19 @@ and sums of those.
 Seconds are whole ticks, rounded to the nearest; `slack_s` is what all roundings together can hide. Bytes are rounded up.
 """
 
-import operator
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
-from math import prod
 from typing import Any
 
 import numpy as np
-from exhaustive_oracle import DEGREES, Wishes, priced_offloads
-from independent_rules import shortest_period
-from monolithic_costs import Costs, Table, factor, mesh, stride
+from exhaustive_oracle import DEGREES, Wishes
+from monolithic_costs import Costs, factor, mesh, stride
+from monolithic_rules import Decisions
 from ortools.sat.python import cp_model
 from tensor_oracle import Listed
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Placement
-from meshwright.costmodel.schedules import SCHEDULES
+from meshwright.costmodel.layout import Placement
 from meshwright.costmodel.setting import Setting
-from meshwright.hardware.network import TorusAxis
-
-WORDS = {name: i for names in (CP_KINDS, SCHEDULES) for i, name in enumerate(names)} | {"true": 1, "false": 0}
-COMPARE = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt}
-TERM = re.compile(r"(\w+)\s*(<=|>=|==|!=|<|>|in)\s*(\{[^}]*\}|[^,]+)")
-INTERLEAVED, DUALPIPEV = SCHEDULES.index("interleaved"), SCHEDULES.index("dualpipev")
-LEAST_ROUNDS = {"zb_h1": (1, 0), "zb_h2": (2, 1), "dualpipev": (2, 0)}  # (a, b): a pp - b micro-batches
 
 
 @dataclass(frozen=True)
@@ -53,245 +41,22 @@ class Answer:
     mixes: tuple[tuple[tuple[tuple[int, int], ...], ...], ...] = ()
 
 
-class Program(cp_model.CpModel):
-    """A model whose integers know their least and largest values, so that products do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._range: dict[int, tuple[int, int]] = {}
-
-    def number(self, most: int, least: int = 0, name: str = "") -> Any:
-        out = self.new_int_var(least, most, name)
-        self._range[out.index] = least, most
-        return out
-
-    def among(self, values: Sequence[int], name: str) -> Any:
-        out = self.new_int_var_from_domain(cp_model.Domain.from_values(list(values)), name)
-        self._range[out.index] = min(values), max(values)
-        return out
-
-    def most(self, value: Any) -> int:
-        return value if isinstance(value, int) else self._range[value.index][1]
-
-    def least(self, value: Any) -> int:
-        return value if isinstance(value, int) else self._range[value.index][0]
-
-    def product(self, *factors: Any) -> Any:
-        out = self.number(prod(map(self.most, factors)), prod(map(self.least, factors)))
-        self.add_multiplication_equality(out, factors)
-        return out
-
-    def remainder(self, whole: Any, by: Any) -> Any:
-        out = self.number(max(self.most(by) - 1, 0))
-        self.add_modulo_equality(out, whole, by)
-        return out
-
-    def divides(self, by: Any, whole: Any) -> Any:
-        """How often `by` goes into `whole`, which it must do without a rest."""
-        out = self.number(self.most(whole))
-        self.add_multiplication_equality(whole, [by, out])
-        return out
-
-    def is_true(self, condition: Any, otherwise: Any) -> Any:
-        """A literal of a condition and its opposite."""
-        out = self.new_bool_var("")
-        self.add(condition).only_enforce_if(out)
-        self.add(otherwise).only_enforce_if(~out)
-        return out
-
-    def where(self, literal: Any, then: Any, otherwise: int = 0) -> Any:
-        out = self.number(max(self.most(then), otherwise), min(self.least(then), otherwise))
-        self.add(out == then).only_enforce_if(literal)
-        self.add(out == otherwise).only_enforce_if(~literal)
-        return out
-
-    def looked_up(self, table: Table, of: dict[str, Any]) -> list[Any]:
-        """The numbers of a table that decisions tell."""
-        width = len(table.tuples[0]) - len(table.keys)
-        numbers = [self.number(max(t[len(table.keys) + i] for t in table.tuples)) for i in range(width)]
-        self.add_allowed_assignments([of[k] for k in table.keys] + numbers, table.tuples)
-        return numbers
-
-
-def wished(text: str) -> list[tuple[str, Any]]:
-    """(name, whether a value is allowed) of each constraint on a number."""
-    out = []
-    for name, sign, right in TERM.findall(text):
-        if name not in ("recompute", "offload"):
-            values = [WORDS[w] if w in WORDS else int(w) for w in re.findall(r"\w+", right)]
-            compare = COMPARE.get(sign)
-            out.append((name, lambda x, c=compare, v=values: x in v if c is None else c(x, v[0])))
-    return out
-
-
-class Whole:
+class Whole(Decisions):
     """The program of a question."""
 
     def __init__(self, setting: Setting, text: str, wishes: Wishes) -> None:
-        self.setting, self.program, self.wishes = setting, Program(), wishes
-        self.wished, self.offloads = wished(text), priced_offloads(setting, wishes)
-        self.at: dict[str, Any] = {}
-        domains, p = self._domains(), self.program
-        made = mesh(setting, domains)
-        self.whole = bool(len(made)) and all(domains.values())
+        super().__init__(setting, text, wishes)
+        made = mesh(setting, self.domains)
+        self.whole = bool(len(made))  # else no degrees multiply to anything
         if not self.whole:
             return
         self.costs = Costs(setting, Listed(setting, wishes.policy), self.offloads, made)
-        for name, values in domains.items():
-            self.at[name] = p.among(values, name)
-        self._degrees()
-        self._schedule()
-        self._model()
-        self._zero()
-        self._network()
-        for name, allowed in self.wished:
-            values = [v for v in range(p.most(self.at[name]) + 1) if allowed(v)]
-            p.add_linear_expression_in_domain(self.at[name], cp_model.Domain.from_values(values))
+        self.decide()
         self._stages()
         self._layers()
         self._seconds()
         self._memory()
         self._step()
-
-    def _domains(self) -> dict[str, list[int]]:
-        """Values of each decision, less those that a constraint on it alone takes away."""
-        setting = self.setting
-        devices, layers = setting.cluster.devices, setting.model.layers
-        experts = any(k.ffn.experts for k in setting.model.kinds)
-        one_to = list(range(1, devices + 1))
-        domains = {d: one_to for d in DEGREES} | {
-            "pp": list(range(1, min(devices, layers) + 1)),
-            "zero": [0, 1, 2, 3], "reshard": [0, 1], "cp_kind": [0, 1, 2],
-            "sp": [0, 1] if self.wishes.asks_sp else [1],
-            "vpp": list(range(1, layers + 1)),
-            "schedule": list(range(len(SCHEDULES))) if self.wishes.asks_schedule else [1, INTERLEAVED],
-            "ep": one_to if experts else [1], "etp": one_to if experts else [1],
-            "sequences": list(setting.training.sequence_range),
-            "micro_batch": list(range(1, max(setting.training.sequence_range) + 1)),
-            "offload": [OFFLOADS.index(o) for o in self.offloads],
-        }  # fmt: skip
-        for name, allowed in self.wished:
-            if name in domains:
-                domains[name] = [v for v in domains[name] if allowed(v)]
-        return domains
-
-    def _degrees(self) -> None:
-        p, at, devices = self.program, self.at, self.setting.cluster.devices
-        at["dp"] = p.product(at["dp_replicate"], at["dp_shard"])
-        at["shard"] = p.product(at["dp_shard"], at["cp"])
-        at["stage"] = p.product(at["dp"], at["cp"], at["tp"])
-        at["devices"] = p.number(devices, 1)
-        p.add_multiplication_equality(at["devices"], [at["stage"], at["pp"]])
-        batch = p.number(p.most(at["sequences"]), 1)
-        p.add_multiplication_equality(batch, [at["dp"], at["micro_batch"]])
-        at["micro_batches"] = p.divides(batch, at["sequences"])
-        at["edp"] = p.divides(p.product(at["ep"], at["etp"]), at["stage"])
-
-    def _schedule(self) -> None:
-        p, at, setting = self.program, self.at, self.setting
-        layers, period = setting.model.layers, shortest_period(setting.model.pattern)
-        self.flat = flat = p.is_true(at["vpp"] == 1, at["vpp"] >= 2)
-        self.turns = p.is_true(at["schedule"] == DUALPIPEV, at["schedule"] != DUALPIPEV)
-        dealt = p.is_true(at["schedule"] == INTERLEAVED, at["schedule"] != INTERLEAVED)
-        p.add_bool_or(dealt, self.turns).only_enforce_if(~flat)
-        p.add_implication(dealt, ~flat)
-        p.add(at["vpp"] == 2).only_enforce_if(self.turns)
-        alone = p.is_true(at["pp"] == 1, at["pp"] >= 2)
-        p.add(at["schedule"] == SCHEDULES.index("1f1b")).only_enforce_if(alone)  # with one stage all are one
-        p.add(p.remainder(at["micro_batches"], at["pp"]) == 0).only_enforce_if(dealt)
-        splits = []
-        for name, (times, less) in LEAST_ROUNDS.items():
-            number = SCHEDULES.index(name)
-            runs = p.is_true(at["schedule"] == number, at["schedule"] != number)
-            p.add(at["micro_batches"] >= times * at["pp"] - less).only_enforce_if(runs)
-            splits.append(runs)
-        self.splits = p.new_bool_var("splits")
-        p.add_max_equality(self.splits, splits)
-        # A stage holds whole layers, or whole rounds of the pattern in each chunk.
-        self.unit = p.number(layers * period, 1)
-        p.add(self.unit == 1).only_enforce_if(flat)
-        p.add(self.unit == period * at["vpp"]).only_enforce_if(~flat)
-
-    def _model(self) -> None:
-        p, at, setting = self.program, self.at, self.setting
-        together = p.product(at["cp"], at["tp"])
-        turned = p.is_true(at["cp_kind"] == CP_KINDS.index("all_to_all"), at["cp_kind"] != CP_KINDS.index("all_to_all"))
-        for kind in setting.model.kinds:
-            heads, kv, ffn = kind.attention.heads, kind.attention.kv_heads, kind.ffn
-            p.divides(at["tp"], heads)
-            # One of the two divides the other.
-            p.add_multiplication_equality(0, [p.remainder(kv, at["tp"]), p.remainder(at["tp"], kv)])
-            for number in (heads, kv):
-                p.add(p.remainder(number, together) == 0).only_enforce_if(turned)
-            p.add(p.remainder(ffn.width, at["tp"]) == 0)
-            if ffn.experts:
-                p.divides(at["ep"], ffn.experts)
-                p.divides(at["etp"], ffn.expert_width)
-        cut = p.is_true(at["etp"] >= 2, at["etp"] == 1)
-        p.add(at["etp"] == at["tp"]).only_enforce_if(cut)
-        self.experts_cut = cut
-        apart = p.is_true(at["cp"] >= 2, at["cp"] == 1)
-        p.add(at["cp_kind"] == 0).only_enforce_if(~apart)  # with cp = 1 all kinds are one
-        pieces = p.where(apart, p.product(2, at["cp"]), 1)
-        spread = p.is_true(at["sp"] == 1, at["sp"] == 0)
-        p.divides(p.product(pieces, p.where(spread, at["tp"], 1)), setting.training.seq_len)
-        p.add(at["tp"] >= 2).only_enforce_if(~spread)
-
-    def _zero(self) -> None:
-        p, at = self.program, self.at
-        none = p.is_true(at["zero"] == 0, at["zero"] >= 1)
-        p.add(at["dp_shard"] == 1).only_enforce_if(none)
-        p.add(at["shard"] >= 2).only_enforce_if(~none)
-        stays = p.is_true(at["reshard"] == 0, at["reshard"] == 1)
-        p.add(at["zero"] == 3).only_enforce_if(stays)
-        parts = p.is_true(at["zero"] >= 2, at["zero"] <= 1)
-        ranks = p.product(at["dp"], at["cp"])
-        for code in (OFFLOADS.index(o) for o in self.offloads):
-            away = p.is_true(at["offload"] == code, at["offload"] != code)
-            if "parameters" in OFFLOADS[code]:
-                p.add(at["zero"] == 3).only_enforce_if(away)
-            if "gradients" in OFFLOADS[code]:
-                p.add(at["dp_replicate"] == 1).only_enforce_if(away, parts)
-                p.add(ranks == 1).only_enforce_if(away, ~parts)
-                if any(k.ffn.experts for k in self.setting.model.kinds):
-                    p.add(at["edp"] == 1).only_enforce_if(away, ~parts)
-
-    def _network(self) -> None:
-        """Factors of the degrees on each level, their order on a torus axis, and room for expert ranks."""
-        p, at, levels = self.program, self.at, self.setting.cluster.levels
-        on: list[dict[str, Any]] = []
-        for number, level in enumerate(levels):
-            here = {d: p.number(min(level.size, p.most(at[d])), 1, factor(d, number)) for d in DEGREES}
-            used = p.number(level.size, 1)
-            p.add_multiplication_equality(used, list(here.values()))
-            on.append(here)
-            at |= {factor(d, number): f for d, f in here.items()}
-            if isinstance(level, TorusAxis):
-                self._order(here, number)
-        for d in DEGREES:
-            p.add_multiplication_equality(at[d], [here[d] for here in on])
-        ranks = []
-        for here in on:
-            inside = p.where(self.experts_cut, here["tp"], 1)
-            stage = p.product(*(here[d] for d in DEGREES if d != "pp"))
-            room = p.divides(inside, stage)
-            own = p.number(p.most(at["ep"]), 1)
-            p.divides(own, room)
-            ranks.append(own)
-        p.add_multiplication_equality(at["ep"], ranks)
-
-    def _order(self, here: dict[str, Any], number: int) -> None:
-        p = self.program
-        inside = {}
-        for a, b in combinations(DEGREES, 2):
-            inside[a, b] = p.new_bool_var(f"{a} inside {b}")
-            inside[b, a] = ~inside[a, b]
-        for a, b, c in permutations(DEGREES, 3):
-            p.add_bool_or(~inside[a, b], ~inside[b, c], inside[a, c])
-        for d in DEGREES:
-            within = p.product(*(p.where(inside[e, d], here[e], 1) for e in DEGREES if e != d))
-            there = p.is_true(here[d] >= 2, here[d] == 1)
-            self.at[stride(d, number)] = p.where(there, within, 1)
 
     def _stages(self) -> None:
         """Layers of each stage, in all and of each kind."""
@@ -401,7 +166,10 @@ class Whole:
             for there, bytes_ in self.working[s]:
                 p.add(runs >= bytes_ + gathers).only_enforce_if(there)
             p.add(runs >= loss).only_enforce_if(self.last[s])
-            saved, late = self._sum(self.saved[s]), self._sum([p.product(n, b) for n, b in zip(counts, of_layer[kinds:], strict=True)])
+            saved, late = (
+                self._sum(self.saved[s]),
+                self._sum([p.product(n, b) for n, b in zip(counts, of_layer[kinds:], strict=True)]),
+            )
             for moment in (stages * 1, stages * 3):
                 held = p.product(flight[moment + s], saved) + p.product(flight[moment + stages + s], late)
                 p.add(costs.parts * (sum(state) + runs) + held <= costs.parts * costs.cap)
@@ -417,7 +185,9 @@ class Whole:
             flying = p.product(flight[s], self._sum(self.kept[s]))
             kept.append(self._sum([*(p.product(costs.parts, x) for x in state), flying]))
         for h in range(hosts):
-            p.add(sum(p.product(shares[h * stages + s], kept[s]) for s in range(stages)) <= costs.parts * room)
+            p.add(
+                sum(p.product(shares[h * stages + s], kept[s]) for s in range(stages)) <= costs.parts * room
+            )
 
     def _sum(self, parts: Sequence[Any]) -> Any:
         out = self.program.number(sum(self.program.most(x) for x in parts))
@@ -440,11 +210,15 @@ class Whole:
         p.add(rounds == every).only_enforce_if(self.splits)
         p.add(share == 1).only_enforce_if(~self.splits)
         p.add(share == at["pp"] - 1).only_enforce_if(self.splits)
-        step = p.product(rounds, slowest) + p.product(share, self._sum(self.stage_s)) + p.product(whole, latest)
+        step = (
+            p.product(rounds, slowest) + p.product(share, self._sum(self.stage_s)) + p.product(whole, latest)
+        )
         nominal = self.setting.training.sequences
         times = p.product(whole, at["sequences"])
         least = min(self.setting.training.sequence_range)
-        most = p.most(rounds) * p.most(slowest) + p.most(share) * sum(map(p.most, self.stage_s)) + p.most(latest)
+        most = (
+            p.most(rounds) * p.most(slowest) + p.most(share) * sum(map(p.most, self.stage_s)) + p.most(latest)
+        )
         self.goal = p.number(most * nominal // least + 1)
         p.add(p.product(times, self.goal) >= nominal * (step - p.product(whole, self.hidden)))
         p.minimize(self.goal)
@@ -480,7 +254,9 @@ class Whole:
         )  # fmt: skip
 
     @staticmethod
-    def _told(solver: Any, codes: Sequence[int], pick: Sequence[Any], count: int) -> tuple[tuple[int, int], ...]:
+    def _told(
+        solver: Any, codes: Sequence[int], pick: Sequence[Any], count: int
+    ) -> tuple[tuple[int, int], ...]:
         one, other, more = map(solver.value, pick)
         return tuple((codes[c], n) for c, n in ((one, count - more), (other, more)) if n)
 

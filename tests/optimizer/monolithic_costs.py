@@ -222,7 +222,12 @@ class Costs:
             return LayerCosts(Table((), []), [], ())
         allowed = ~np.isnan(costs[..., 0])
         known = np.nan_to_num(costs)
-        whole = [self._ticks(known[..., 0]), self._bytes(known[..., 1]), self._host(known[..., 2]), self._bytes(known[..., 3])]
+        whole = [
+            self._ticks(known[..., 0]),
+            self._bytes(known[..., 1]),
+            self._host(known[..., 2]),
+            self._bytes(known[..., 3]),
+        ]
         blocks = np.where(allowed[..., None], np.stack(whole, axis=-1), -1)
         classes, of_class = np.unique(blocks.reshape(len(costs), -1), axis=0, return_inverse=True)
         listed = classes.reshape(len(classes), len(codes), 4)
@@ -237,7 +242,9 @@ class Costs:
     def ends(self) -> Table:
         """Ticks of embedding, head and sends per micro-batch, and of what the schedule hides per step."""
         c = self._stage_table.costs
-        return keyed(self.mesh.columns, self._ticks(np.stack([c.first_s, c.last_s, c.hop_s, c.hidden_s], axis=1)))
+        return keyed(
+            self.mesh.columns, self._ticks(np.stack([c.first_s, c.last_s, c.hop_s, c.hidden_s], axis=1))
+        )
 
     def state(self) -> Table:
         """Bytes of embedding, head, gathered weights, the loss; then by kind of a layer's state and late gradients."""

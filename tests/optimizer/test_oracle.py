@@ -36,6 +36,8 @@ def test_the_oracle_knows_nothing_of_the_optimizer() -> None:
         "tensor_oracle",
         "independent_rules",
         "instances",
+        "monolithic",
+        "monolithic_costs",
         "tiny_models",
         "wishes",
     ):
