@@ -1,17 +1,19 @@
 """Where rows and a DP do, and where only CP-SAT serves: `python benchmarks/why_cpsat.py [--only TEXT] [--plans N]`.
 
-Each question is searched once; then some of the placed plans that the search settled are answered again, alone, in three ways:
+Each question is searched; then pipelines among the placed plans that the search settled are answered again, each alone:
 
     rows      one named policy for all layers, layers shared as evenly as they go: the best that fits
     DP        over stages and units, on the shares (with their fastest policies) that the CP-SAT program of the plan has:
               least (rounds) T + (share) sum + G over caps on the slowest stage T and on what is done once G
     CP-SAT    the program of `optimizer.program` on the same shares
 
-The DP is exact while stages share nothing but T, G and the layers. Then the hosts are made smaller than the fastest plan
-needs, on the fastest placement of the best row whose stages share hosts: a DP that knows of no hosts overfills them, one
-that gives each device its equal part of its host is slower than need be. Last, variants of each layer under several limits
-(`benchmarks/layers.py`): a DP over layers counts what one limit sums, and breaks others. CPU seconds of the choice alone;
-tables of costs, which all ways need, are not counted. One JSON summary line at the end.
+The DP is exact while stages share nothing but T, G and the layers: with several layer kinds (it goes by position), with even
+stages or any rule on one stage (a filter on shares), and with one policy for all stages (a loop around it). Then hosts get
+less than the fastest plan keeps there, on the fastest plan whose stages share hosts: a DP that knows of no hosts overfills
+them, one that gives each device its equal part of its host is slower than need be, and CP-SAT proves what lies between.
+Last, variants of each layer under several limits (`benchmarks/layers.py`): a DP over layers counts what one limit sums and
+may break the others; for CP-SAT each limit is a row. CPU seconds of the choice alone; tables of costs, which all ways need,
+are not counted. One JSON summary line at the end; null where nothing fits.
 """
 
 import argparse
@@ -24,16 +26,11 @@ from typing import Any
 import numpy as np
 from ablation import MI, Question
 from layers import instances
+from plain_ways import dp, knapsack, rows_s
 
-from meshwright.costmodel.comm import PlacedComm
-from meshwright.costmodel.estimate import stage_counts, step_seconds
-from meshwright.costmodel.layout import DIMENSIONS, Layout, with_stages
-from meshwright.costmodel.legal import chunk_unit
-from meshwright.costmodel.pipeline import weights
+from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.placement import joint_splits, least_strides
 from meshwright.costmodel.setting import Setting
-from meshwright.costmodel.stages import StageTable
-from meshwright.costmodel.tensors import CODES, away
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import Entries
@@ -45,14 +42,16 @@ from meshwright.optimizer.space import Space
 from meshwright.search.layers.problem import Limit, Problem, one_sided
 from meshwright.search.layers.solve import solve
 
+# With constraints: the best plan of the second question has one stage, which leaves nothing to share out; mixes of two
+# layer kinds with offload take minutes a plan, apart from how stages are shared out.
 QUESTIONS = (
-    Question("llama-3.1-405b", "h100:8x64", 4 * MI, 8192),
-    Question("llama-3-70b", "v5e:16x16*4", 4 * MI, 4096, "192 GB"),
-    Question("deepseek-v3", "h800:8x32", 1920 * 4096, 4096),
+    (Question("llama-3.1-405b", "h100:8x64", 4 * MI, 8192), None),
+    (Question("llama-3-70b", "v5e:16x16*4", 4 * MI, 4096, "192 GB"), "pp > 1"),
+    (Question("deepseek-v3", "h800:8x32", 1920 * 4096, 4096), "pp > 1, offload == none"),
 )
 LAYERS = ("whole layers, as asked", "whole layers, tight", "random 0")
 SQUEEZED = 0.7  # of what the fastest shares keep on the fullest host
-BUCKETS = 20_000  # of the one limit that the DP over layers counts
+BUCKETS = 100_000  # of the one limit that the DP over layers counts
 
 
 @dataclass
@@ -80,66 +79,6 @@ class Watched(Settler):
         return result
 
 
-def dp(cuts: Cuts, entries: Entries) -> tuple[float, list[int]]:
-    """(step seconds of the micro-batches of one step, share of each stage): the least over caps on T and on G."""
-    rounds, share = (float(x[0]) for x in weights(cuts.rows))
-    pp, units = int(cuts.rows.pp[0]), len(cuts.units)
-    best: tuple[float, list[int]] = np.inf, []
-    for most_once in np.unique(entries.once):
-        allowed = entries.once <= most_once
-        least, _ = _least_sum(entries, allowed, pp, units)
-        for slowest in np.unique(entries.seconds[allowed]):
-            if rounds * slowest + share * least + most_once >= best[0]:
-                break
-            total, chosen = _least_sum(entries, allowed & (entries.seconds <= slowest), pp, units)
-            if (value := rounds * slowest + share * total + most_once) < best[0]:
-                best = float(value), chosen
-    return best[0] - float(cuts.costs.hidden_s[0]), best[1]
-
-
-def _least_sum(entries: Entries, allowed: Any, pp: int, units: int) -> tuple[float, list[int]]:
-    """Least sum of seconds of stages that hold all units in order, and their shares."""
-    before, came = np.full(units + 1, np.inf), np.full((pp, units + 1), -1)
-    before[0] = 0.0
-    for s in range(pp):
-        after = np.full(units + 1, np.inf)
-        for e in np.flatnonzero(allowed & (entries.stage == s)).tolist():
-            n, start = int(entries.length[e]), int(entries.start[e])
-            at = np.arange(units + 1 - n) if start < 0 else np.array([start])
-            reached = before[at] + entries.seconds[e]
-            better = at[reached < after[at + n]]
-            after[better + n] = before[better] + entries.seconds[e]
-            came[s, better + n] = e
-        before = after
-    if not np.isfinite(before[units]):
-        return np.inf, []
-    chosen, at_unit = [], units
-    for s in reversed(range(pp)):
-        chosen.append(int(came[s, at_unit]))
-        at_unit -= int(entries.length[chosen[-1]])
-    return float(before[units]), chosen[::-1]
-
-
-def rows_s(setting: Setting, plan: Placed, hold: Callable[[Any], bool]) -> float:
-    """Step seconds of the best named policy with stages as even as they go; inf where none fits. Not for the batch."""
-    row, kinds = plan.rows, plan.rows.policies.shape[1]
-    codes = [
-        c
-        for code in CODES.values()
-        for c in ([code, away(code)] if row.offloads("activations")[0] else [code])
-    ]
-    same = np.zeros(len(codes), np.int64)
-    rows = row[same].with_columns(policies=np.repeat(np.array(codes)[:, None], kinds, axis=1))
-    table = StageTable.of(setting, rows, PlacedComm(setting.network, plan[same].groups))
-    pp, vpp = int(row.pp[0]), int(row.vpp[0])
-    plain = Layout(pp=pp, vpp=vpp, schedule="interleaved" if vpp > 1 else "1f1b")
-    one, stages = stage_counts(setting, [with_stages(plain, setting.model.layers, chunk_unit(setting, vpp))])
-    counts = np.broadcast_to(one, (len(codes), *one.shape[1:]))
-    fits = table.stage_bytes(stages, counts).max(axis=1) <= setting.capacity_bytes
-    fits &= [hold(kept) for kept in table.host_bytes(stages, counts)]
-    return float(np.where(fits, step_seconds(table, stages, counts), np.inf).min())
-
-
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
     found = run()
@@ -154,17 +93,34 @@ def with_hosts(setting: Setting, room: float) -> Setting:
     return replace(setting, cluster=replace(setting.cluster, host_memory_bytes=int(room)))
 
 
+def equal_parts(own: Watched, plan: Placed, room: float) -> tuple[float, float]:
+    """(CPU s, step seconds) of the DP where each device may fill its equal part of its host."""
+    rooms = np.full(int(plan.rows.pp[0]), np.inf)
+    for shares in own.hosts(plan):
+        for stage, _ in shares:
+            rooms[stage] = min(rooms[stage], room / sum(count for _, count in shares))
+    stages, offers, slowest, _ = own.asked[-1]
+    for wider in (1.0, 1.05, 1.2, 2.0, 10.0):
+        entries = own._entries(stages, offers, wider * slowest, np.inf, rooms)
+        if len(set(entries.stage.tolist())) == len(rooms):
+            cpu_s, (step_s, _) = timed(lambda: dp(stages.cuts, entries))  # noqa: B023
+            if np.isfinite(step_s):
+                return cpu_s, step_s
+    return 0.0, np.inf
+
+
 def apart(setting: Setting, menus: Any, bound_s: float, plan: Placed) -> dict[str, Any] | None:
     """One placed plan in three ways; None where nothing fits."""
     own = Watched(setting, SolveOptions(runner_ups=0), menus)
     if own.settle(plan, np.inf, bound_s)[1] is None:
         return None
-    cuts, entries, result, _ = own.programs[-1]
+    cuts, entries, result, shared = own.programs[-1]
     hosts, room = own.hosts(plan), float(setting.cluster.host_memory_bytes or np.inf)
     cpu_dp, (dp_s, chosen) = timed(lambda: dp(cuts, entries))
     cpu_rows, best_row_s = timed(lambda: rows_s(setting, plan, lambda kept: fullest(hosts, kept) <= room))
+    cpu_safe, safe_s = equal_parts(own, plan, room) if shared else (None, None)
     return {
-        "pp": int(plan.rows.pp[0]), "shares": len(entries), "stages_share_hosts": any(len(x) > 1 for x in hosts),
+        "pp": int(plan.rows.pp[0]), "shares": len(entries), "hosts_shared": bool(shared), "equal_parts_s": safe_s, "cpu_equal_parts": cpu_safe,
         "rows_s": best_row_s, "dp_s": dp_s, "cpsat_s": result.value_s,
         "same": abs(dp_s - result.value_s) <= result.slack_s + 1e-9 * dp_s, "cpu_rows": cpu_rows, "cpu_dp": cpu_dp,
         "cpu_cpsat": round(own.cpu_s, 4), "dp_fills_hosts": round(fullest(hosts, entries.host[chosen]) / room, 3),
@@ -190,24 +146,11 @@ def squeezed(search: Search, plans: list[tuple[float, Placed]]) -> dict[str, Any
     room = SQUEEZED * kept
     own = Watched(with_hosts(setting, room), SolveOptions(runner_ups=0), menus)
     status, _, _ = own.settle(plan, np.inf, bound_s)
-    _, entries, result, hosts = own.programs[-1]
-    many = len(entries)
-    # Each device its equal part of its host.
-    rooms = np.full(int(plan.rows.pp[0]), np.inf)
-    for shares in hosts or own.hosts(plan):
-        for stage, _ in shares:
-            rooms[stage] = min(rooms[stage], room / sum(count for _, count in shares))
-    stages, offers, slowest, _ = own.asked[-1]
-    safe_s, cpu_safe = np.inf, 0.0
-    for wider in (1.0, 1.05, 1.2, 2.0, 10.0):
-        entries = own._entries(stages, offers, wider * slowest, np.inf, rooms)
-        if len(set(entries.stage.tolist())) == len(rooms):
-            cpu_safe, (safe_s, _) = timed(lambda: dp(stages.cuts, entries))  # noqa: B023
-        if np.isfinite(safe_s):
-            break
+    _, entries, result, _ = own.programs[-1]
+    cpu_safe, safe_s = equal_parts(own, plan, room)
     return {
-        "pp": len(rooms), "host_bytes": int(room), "dp_s": fastest_s, "dp_fills_hosts": round(kept / room, 3), "status": status,
-        "cpsat_s": result.value_s, "cpu_cpsat": round(own.cpu_s, 4), "shares": many, "dp_equal_parts_s": safe_s,
+        "pp": int(plan.rows.pp[0]), "host_bytes": int(room), "dp_s": fastest_s, "dp_fills_hosts": round(kept / room, 3), "status": status,
+        "cpsat_s": result.value_s, "cpu_cpsat": round(own.cpu_s, 4), "shares": len(entries), "dp_equal_parts_s": safe_s,
         "cpu_dp_equal_parts": cpu_safe,
     }  # fmt: skip
 
@@ -241,7 +184,7 @@ def per_layer(problem: Problem, limits: tuple[Limit, ...]) -> dict[str, Any]:
     first = next(x for x in ones if np.isfinite(x.most))
     (column,), constant = whole.column(first.total)
     size = np.ceil(column / ((first.most - constant) / BUCKETS)).astype(np.int64)
-    cpu_dp, taken = timed(lambda: _knapsack(part.score, size))
+    cpu_dp, taken = timed(lambda: knapsack(part.score, size, BUCKETS))
     cpu, best = timed(lambda: solve(problem, limits).best)
     return {
         "rows": uniform, "dp": whole.score_of(taken[:, None]), "dp_breaks": breaks(taken), "cpsat": best.proof.value,
@@ -249,40 +192,19 @@ def per_layer(problem: Problem, limits: tuple[Limit, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _knapsack(score: Any, size: Any) -> Any:
-    """Variant of each layer with the least score whose sizes fit BUCKETS, [L]."""
-    least, taken = np.zeros(BUCKETS + 1), np.zeros((len(score), BUCKETS + 1), np.int64)
-    for layer, (scores, sizes) in enumerate(zip(score, size.tolist(), strict=True)):
-        after = np.full(BUCKETS + 1, np.inf)
-        for v, n in enumerate(sizes):
-            if n <= BUCKETS:
-                with_v = np.concatenate([np.full(n, np.inf), least[: BUCKETS + 1 - n] + scores[v]])
-                better = with_v < after
-                after[better], taken[layer][better] = with_v[better], v
-        least = after
-    left, out = int(np.argmin(least)), []
-    for layer in reversed(range(len(score))):
-        out.append(int(taken[layer, left]))
-        left -= int(size[layer, out[-1]])
-    return np.array(out[::-1])
-
-
-def ask(question: Question, plans: int) -> dict[str, Any]:
+def ask(question: Question, constraints: str | None, plans: int, most: int) -> dict[str, Any]:
     given = question.resolve()
-    search = Search(Space(given, parse_constraints(None)), SolveOptions(runner_ups=0))
+    search = Search(Space(given, parse_constraints(constraints)), SolveOptions(runner_ups=0))
     watched = search.__dict__["settler"] = Watched(given, search.options, search.space.menus)
-    cpu_s, _ = timed(search.run)
+    search.watch = lambda *_: len(watched.plans) >= most
+    cpu_s, whole = timed(search.run)
     best = search.ranked[0]
     met = sorted(watched.plans, key=lambda x: x[0])
     staged = [x for x in met if x[1].rows.pp[0] > 1]
     out: dict[str, Any] = {
-        "best_s": best.value_s,
-        "best_pp": len(best.lengths),
-        "cpu_search": cpu_s,
-        "settled": len(met),
-    }
-    out["programs"] = len(watched.programs)
-    out["programs_with_hosts"] = sum(bool(hosts) for *_, hosts in watched.programs)
+        "best_s": best.value_s, "best_pp": len(best.lengths), "cpu_search": cpu_s, "search_ended": whole, "settled": len(met),
+        "programs": len(watched.programs), "programs_with_hosts": sum(bool(hosts) for *_, hosts in watched.programs),
+    }  # fmt: skip
     told: dict[Any, dict[str, Any]] = {}  # plans whose stages cost the same are one
     for one in staged:
         if len(told) < plans and (x := apart(given, search.space.menus, *one)):
@@ -298,14 +220,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Rows, a DP and CP-SAT on the same plans.")
     parser.add_argument("--only", default="", help="questions and instances that hold this text")
     parser.add_argument("--plans", type=int, default=12, help="placed plans of each question")
+    parser.add_argument(
+        "--settled", type=int, default=100, help="placed plans after which the search is ended"
+    )
     args, summary = parser.parse_args(), dict[str, Any]()
-    for question in (q for q in QUESTIONS if args.only in str(q)):
-        summary[str(question)] = found = ask(question, args.plans)
-        print(f"{question}: {found['best_s']:.4f} s with pp={found['best_pp']}, {found['cpu_search']} CPU s; of "
+    for question, constraints in (q for q in QUESTIONS if args.only in str(q[0])):
+        name = f"{question}, {constraints or 'all open'}"
+        summary[name] = found = ask(question, constraints, args.plans, args.settled)
+        print(f"{name}: {found['best_s']:.4f} s with pp={found['best_pp']}, {found['cpu_search']:.1f} CPU s{'' if found['search_ended'] else ', not to the end'}; of "
               f"{found['programs']} programs {found['programs_with_hosts']} had hosts to share", flush=True)  # fmt: skip
         for x in found["apart"]:
             print(f"  pp={x['pp']:<3} {x['shares']:>4} shares   rows {x['rows_s']:9.4f}   DP {x['dp_s']:9.4f} ({x['cpu_dp']:.4f})   "
-                  f"CP-SAT {x['cpsat_s']:9.4f} ({x['cpu_cpsat']:.4f})   hosts {x['dp_fills_hosts']:.1%} full")  # fmt: skip
+                  f"CP-SAT {x['cpsat_s']:9.4f} ({x['cpu_cpsat']:.4f})   DP fills hosts {x['dp_fills_hosts']:.0%}"
+                  + (f", equal parts {x['equal_parts_s']:.4f}" if x["hosts_shared"] else ""))  # fmt: skip
         if x := found["squeezed"]:
             print(f"  hosts of {x['host_bytes'] / 1e9:.1f} GB, pp={x['pp']}: DP {x['dp_s']:.4f} fills them {x['dp_fills_hosts']:.0%}; "
                   f"equal parts {x['dp_equal_parts_s']:.4f} ({x['cpu_dp_equal_parts']:.4f}); CP-SAT {x['cpsat_s']:.4f} {x['status']} "
@@ -314,7 +241,7 @@ def main() -> None:
         summary[name] = x = per_layer(problem, limits)
         print(f"{name}: one variant {x['rows']:.4f}, DP on one limit {x['dp']:.4f} ({x['cpu_dp']:.2f}) breaks {x['dp_breaks'] or 'none'}, "
               f"CP-SAT {x['cpsat']:.4f} {x['status']} ({x['cpu_cpsat']:.2f})", flush=True)  # fmt: skip
-    print(json.dumps(summary, sort_keys=True))
+    print(json.dumps(json.loads(json.dumps(summary), parse_constant=lambda _: None), sort_keys=True))
 
 
 if __name__ == "__main__":
