@@ -231,7 +231,9 @@ class Whole(Decisions):
         solver = cp_model.CpSolver()
         options = solver.parameters
         options.num_workers, options.random_seed, options.max_deterministic_time = 1, 0, work_limit
-        options.cp_model_presolve = False  # presolve of 9.15 can lose an optimum (google/or-tools issue 5293)
+        # Presolve of 9.15 can lose an optimum (google/or-tools issue 5293). Without it a few programs of another kind
+        # with enforced linear constraints were called optimal at less; here such an answer would disagree.
+        options.cp_model_presolve = False
         status = solver.status_name(solver.solve(self.program))
         if status not in ("OPTIMAL", "FEASIBLE"):
             return Answer(status)
