@@ -134,11 +134,11 @@ class Cuts:
             more = needs - sorts.sum(axis=1)[:, None, None] * self.lightest
             state = state + share * size * np.maximum(more, 0.0)
             held = np.maximum(held - share, 1e-9)
-        least = np.einsum("uk,rkg->urg", sorts, lines.least)[:, :, None, :] * size[..., None]
-        worth = lines.price[:, None, :] / held[..., None]
+        least = np.einsum("uk,rkg->ugr", sorts, lines.least)[..., None] * size
+        worth = lines.price.T[:, :, None] / held
         unit_bytes = state + held * saved
-        per_unit = np.concatenate([unit_bytes[..., None], least + worth * state[..., None]], axis=-1)
-        total = np.concatenate([room[..., None], time[..., None] + worth * room[..., None]], axis=-1)
+        per_unit = np.concatenate([unit_bytes[:, None], least + worth * state[:, None]], axis=1)
+        total = np.concatenate([room[None], time + worth * room])
         return Limits(per_unit, total)
 
     def feasible(self, slowest: Array, capacity: Array | float) -> Array:
@@ -188,16 +188,16 @@ class Cuts:
         at = np.zeros(len(left))
         done = np.zeros(len(pp), bool)
         for stage in range(self.held.shape[1]):
-            room, reach = limits.total[left, stage], at.copy()
+            room, reach = limits.total[:, left, stage], at.copy()
             for run, (start, stop) in enumerate(runs):
                 inside = (reach >= start) & (reach < stop)
                 if not inside.any():
                     continue
-                each = limits.per_unit[sort[run], left, stage]
-                most = np.floor((room / each).min(axis=-1) * (2.0 - SAFE))
+                each = limits.per_unit[sort[run]][:, left, stage]
+                most = np.floor((room / each).min(axis=0) * (2.0 - SAFE))
                 step = np.where(inside, np.maximum(np.minimum(most, stop - reach), 0.0), 0.0)
                 reach = reach + step
-                room = room - step[:, None] * each
+                room = room - step * each
             reach = np.minimum(reach, last - (pp[left] - 1 - stage))
             good = reach > at
             ends = good & (pp[left] - 1 == stage)
@@ -218,9 +218,9 @@ class Cuts:
         last, pp = len(self.units), self.rows.pp
         done, left, at = np.zeros(len(pp), bool), np.arange(len(pp)), np.zeros(len(pp), np.int64)
         for stage in range(self.held.shape[1]):
-            taken = np.einsum("us,srl->rul", self.units.sorts_before, limits.per_unit[:, left, stage])
-            room = limits.total[left, stage] + taken[np.arange(len(left)), at]
-            reach = (taken <= room[:, None] * (2.0 - SAFE)).all(axis=2).sum(axis=1) - 1
+            taken = np.einsum("us,slr->lru", self.units.sorts_before, limits.per_unit[:, :, left, stage])
+            room = limits.total[:, left, stage] + taken[:, np.arange(len(left)), at]
+            reach = (taken <= room[..., None] * (2.0 - SAFE)).all(axis=0).sum(axis=1) - 1
             reach = np.minimum(reach, last - (pp[left] - 1 - stage))
             good = reach > at
             ends = good & (pp[left] - 1 == stage)
@@ -281,18 +281,18 @@ class Cuts:
         limits = self.limits(slowest * (2.0 - SAFE), np.full(len(slowest), capacity + _BYTE))
         stages = self.held.shape[1]
         possible = self.units.possible(self.rows.pp, stages)
-        work = np.where(possible.transpose(2, 0, 1)[..., None], limits.per_unit, np.inf)
-        each = (work / self.shortest.T[:, :, None, None]).min(axis=0)
+        work = np.where(possible.transpose(2, 0, 1)[:, None], limits.per_unit, np.inf)
+        each = (work / self.shortest.T[:, None, :, None]).min(axis=0)
         whole = self.lines.least[:, :, 0] @ self.units.prefix[-1]
         with np.errstate(divide="ignore"):  # as in `_by_runs`
-            most = np.minimum((limits.total / each).min(axis=-1), whole[:, None])
+            most = np.minimum((limits.total / each).min(axis=0), whole[:, None])
         # Seconds at the farthest reach are the time a line allows less what of it is left.
-        time = limits.total[..., 1]
-        seconds = each[..., 1:] * most[..., None] - (limits.total[..., 1:] - time[..., None])
-        line = seconds.argmax(axis=-1)[..., None]
-        slope = np.take_along_axis(each[..., 1:], line, axis=-1)[..., 0]
+        time = limits.total[1]
+        seconds = each[1:] * most - (limits.total[1:] - time)
+        line = seconds.argmax(axis=0)[None]
+        slope = np.take_along_axis(each[1:], line, axis=0)[0]
         active = self.held > 0
-        reached = np.where(active, seconds.max(axis=-1) + self.ends_s, 0.0).sum(axis=1)
+        reached = np.where(active, seconds.max(axis=0) + self.ends_s, 0.0).sum(axis=1)
         beyond = np.where(active, most, 0.0).sum(axis=1) - whole
         steepest = np.where(active, slope, 0.0).max(axis=1)
         least: Array = np.maximum(self.total_s, (reached - np.maximum(beyond, 0.0) * steepest) * SAFE)

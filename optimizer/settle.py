@@ -21,6 +21,7 @@ from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.menus import Menus
 from meshwright.optimizer.mixes import Mix, Offer, Offers
 from meshwright.optimizer.program import CutResult, solve_cut
+from meshwright.optimizer.proven import Proven, compared
 from meshwright.optimizer.settled import Placed
 from meshwright.optimizer.units import Units
 
@@ -108,6 +109,7 @@ class Settler:
     menus: Menus
     host_short: bool = False  # some plan that the devices hold overfills hosts
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
+    _proven: Proven = field(default_factory=Proven)
 
     @cached_property
     def _offers(self) -> Offers:
@@ -122,14 +124,18 @@ class Settler:
         setting, row = self.setting, plan.rows
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
         units = Units.of(setting, int(row.vpp[0]))
-        lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
-        cuts = Cuts.of(table.costs, units, lines)
-        offers = self._offers.of(plan)
+        offers, hosts = self._offers.of(plan), self.hosts(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s
-        stages = _Stages(table, cuts, plan, offers, self.hosts(plan))
         scale = float(per_batch(setting, row, np.ones(1))[0])
+        kind, costs = compared(table, offers, units)
+        if not hosts and self._proven.floor_s(kind, costs) >= cutoff_s / scale:
+            return "INFEASIBLE", None, bound_s
+        lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
+        stages = _Stages(table, Cuts.of(table.costs, units, lines), plan, offers, hosts)
         result, entries = self._best_cut(stages, cutoff_s / scale, bound_s / scale)
+        if not hosts and result.status in ("OPTIMAL", "INFEASIBLE"):
+            self._proven.add(kind, costs, min(result.value_s, cutoff_s / scale))
         bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
         if not result.lengths:
             return result.status, None, bound

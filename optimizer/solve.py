@@ -42,6 +42,8 @@ _AT_ONCE = 300_000
 _TOGETHER = 1.02
 # While the list is further than `_POOR` times from the lowest bound, refine the deepest within `_AHEAD` times of it.
 _POOR, _AHEAD = 2.0, 1.3
+# What is placed is looked at at once where it may lower the cutoff to this share of it.
+_WORTH = 0.98
 # Splits solved at once under a plain order, while there is no cutoff, without finding a plan.
 _FIRST = 32
 # Candidates left open by the solver's work limit after which looking further tells nothing.
@@ -169,10 +171,13 @@ class Search:
 
     def _next(self, least: list[float], cutoff: float) -> int:
         """The level to refine: lowest bound first, the deepest of equals; but down from near the lowest bound while
-        the list is poor, and straight down while there is none: plans found early spare looking closely at much."""
+        the list is poor, straight down while there is none, and to the end with what is placed and much better than the
+        list: plans found early spare looking closely at much."""
         low = min(least)
         if np.isinf(cutoff):
             return max(i for i, bound in enumerate(least) if bound < cutoff or bound == low)
+        if min(least[-2:]) < _WORTH * cutoff:
+            return len(least) - (1 if least[-1] < _WORTH * cutoff else 2)
         near = low * _AHEAD if cutoff > low * _POOR else low
         return max(i for i, bound in enumerate(least) if bound <= near)
 
