@@ -13,7 +13,8 @@ from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import SAFE
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.host_mixes import within_hosts
-from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest
+from meshwright.optimizer.mixes import Mixed, fastest
+from meshwright.optimizer.offers import Mix, Offer, Room
 
 Array = NDArray[Any]
 
@@ -26,6 +27,7 @@ class Entries:
         host: bytes that one device keeps on its host.
         mixes: (policy, layers) of every layer kind, by entry.
         whole: with memory on hosts to share, whether every way to do with less of it is among them.
+        least: seconds that no mix of policies of the share beats; below `seconds` where not all were looked at.
     """
 
     stage: Array
@@ -36,6 +38,20 @@ class Entries:
     host: Array
     mixes: tuple[tuple[Mix, ...], ...] = field(default=(), compare=False)
     whole: bool = True
+    least: Array = field(default_factory=lambda: np.zeros(0), compare=False)
+
+    def __getitem__(self, index: Any) -> "Entries":
+        mixes = tuple(self.mixes[e] for e in np.arange(len(self))[index].tolist())
+        arrays = {
+            n: getattr(self, n)[index]
+            for n in ("stage", "start", "length", "seconds", "once", "host", "least")
+        }
+        return Entries(**arrays, mixes=mixes, whole=self.whole)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every share has the fastest of its mixes."""
+        return bool((self.least >= self.seconds).all())
 
     def __len__(self) -> int:
         return len(self.stage)
@@ -81,28 +97,28 @@ def entries_of(
         stage, at, counts, ends_s = stage[of], at[of], counts[of], ends_s[of]
     else:
         mixed, whole = fastest(offers, counts, room), True
-    seconds = mixed.seconds + ends_s
-    keep = seconds <= slowest
+    seconds, bound = mixed.seconds + ends_s, mixed.least_s + ends_s
+    keep = bound <= slowest
     exact = np.full_like(least, np.inf)
-    np.minimum.at(exact, (stage[keep], at[keep]), seconds[keep])
+    np.minimum.at(exact, (stage[keep], at[keep]), bound[keep])
     if not _within(_least_sum(cuts, start, stop, exact), total):
         return no_entries()
     left = np.zeros_like(good)
     left[_windows(cuts, start, stop, np.isfinite(exact))] = True
     keep &= left[stage, at]
     return _priced(
-        table, cuts, mixed, np.flatnonzero(keep), stage, start[at], stop[at], seconds, counts, whole
+        table, cuts, mixed, np.flatnonzero(keep), stage, start[at], stop[at], seconds, bound, counts, whole
     )
 
 
 def no_entries() -> Entries:
     nothing, whole = np.zeros(0), np.zeros(0, np.int64)
-    return Entries(whole, whole, whole, nothing, nothing, nothing)
+    return Entries(whole, whole, whole, nothing, nothing, nothing, least=nothing)
 
 
 def _priced(
     table: StageTable, cuts: Cuts, mixed: Mixed, keep: Array, stage: Array, start: Array, stop: Array,
-    seconds: Array, counts: Array, whole: bool,
+    seconds: Array, bound: Array, counts: Array, whole: bool,
 ) -> Entries:  # fmt: skip
     """Entries of the shares that are kept."""
     if not len(keep):
@@ -119,6 +135,7 @@ def _priced(
         table.host_state(stages, counts[None])[0] + held * mixed.host[keep],
         tuple(mixed.mixes[e] for e in keep.tolist()),
         whole,
+        bound[keep],
     )
 
 

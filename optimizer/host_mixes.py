@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.optimizer.mixes import AT_ONCE, Mix, Mixed, Offer, Pick, Room, mix_of_pick, points_of
+from meshwright.optimizer.mixes import Mixed
+from meshwright.optimizer.offers import Mix, Offer, Room, mix_of_pick, points_of
+from meshwright.optimizer.pairs import AT_ONCE
 
 Array = NDArray[Any]
 
@@ -23,20 +25,19 @@ def within_hosts(
     seconds: list[float] = []
     host: list[float] = []
     mixes: list[tuple[Mix, ...]] = []
-    whole, known = True, {}
+    whole, known = True, {}  # type: tuple[bool, dict[tuple[int, int], tuple[Array, Array]]]
     for e in range(len(counts)):
         some = np.flatnonzero(counts[e] > 0).tolist()
         for k in some:
             if (k, counts[e, k]) not in known:
                 known[k, counts[e, k]] = _every(offers[k], int(counts[e, k]))
         lists = [known[k, counts[e, k]] for k in some]
-        if np.prod([len(x) for x in lists]) > AT_ONCE:
+        if np.prod([len(picks) for picks, _ in lists]) > AT_ONCE:
             whole = False
             lists = [_every(offers[k].unbeaten(), int(counts[e, k]), offers[k]) for k in some]
         points = np.zeros((1, 4))
         which: Array = np.zeros((1, 0), np.int64)
-        for k, picks in zip(some, lists, strict=True):
-            own = points_of(offers[k], int(counts[e, k]), picks)
+        for picks, own in lists:
             both = points[:, None] + own
             both[..., 3] = np.maximum(points[:, None, 3], own[:, 3])
             points = both.reshape(-1, 4)
@@ -54,16 +55,26 @@ def within_hosts(
                 seconds.append(float(points[at, 0]))
                 host.append(float(points[at, 2]))
                 made: list[Mix] = [()] * len(offers)
-                for k, picks, place in zip(some, lists, which[at].tolist(), strict=True):
-                    made[k] = mix_of_pick(offers[k], int(counts[e, k]), *picks[place])
+                for k, (picks, _), place in zip(some, lists, which[at].tolist(), strict=True):
+                    made[k] = mix_of_pick(offers[k], int(counts[e, k]), *picks[place].tolist())
                 mixes.append(tuple(made))
-    return np.array(of, np.int64), Mixed(np.array(seconds), np.array(host), tuple(mixes)), whole
+    took = np.array(seconds)
+    return np.array(of, np.int64), Mixed(took, np.array(host), tuple(mixes), took), whole
 
 
-def _every(offer: Offer, layers: int, among: Offer | None = None) -> list[Pick]:
-    """Every mix of the policies of an offer, told by their places in `among`."""
-    places = range(len(offer))
+def _every(offer: Offer, layers: int, among: Offer | None = None) -> tuple[Array, Array]:
+    """(policies i and j and how many layers take j [picks, 3], as `points_of`) of every mix of the policies of an offer, told
+    by their places in `among`."""
+    places = np.arange(len(offer))
     if among is not None:
-        places = [among.codes.tolist().index(code) for code in offer.codes.tolist()]  # type: ignore[assignment]
-    pairs = [(i, j) for i in places for j in places if i < j]
-    return [(i, i, 0) for i in places] + [(i, j, k) for i, j in pairs for k in range(1, layers)]
+        known = among.codes.tolist()
+        places = np.array([known.index(code) for code in offer.codes.tolist()])
+    one, other = np.triu_indices(len(places), 1)
+    more = np.arange(1, layers)
+    alone = np.stack([places, places, np.zeros_like(places)], axis=1)
+    pairs = np.stack(
+        [np.repeat(places[one], len(more)), np.repeat(places[other], len(more)), np.tile(more, len(one))],
+        axis=1,
+    )
+    picks = np.concatenate([alone, pairs])
+    return picks, points_of(offer if among is None else among, layers, picks)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.stages import StageTable
-from meshwright.optimizer.mixes import Offer
+from meshwright.optimizer.offers import Offer
 from meshwright.optimizer.units import Units
 
 Array = NDArray[Any]

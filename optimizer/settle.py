@@ -19,7 +19,7 @@ from meshwright.optimizer.entries import Entries, entries_of, no_entries
 from meshwright.optimizer.hosts import HostShare, host_shares
 from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.menus import Menus
-from meshwright.optimizer.mixes import Mix, Offer, Offers
+from meshwright.optimizer.offers import Mix, Offer, Offers
 from meshwright.optimizer.program import CutResult, solve_cut
 from meshwright.optimizer.proven import Proven, compared
 from meshwright.optimizer.settled import Placed
@@ -186,13 +186,23 @@ class Settler:
         if all(len(shares) == 1 for shares in stages.hosts):
             rooms = self._rooms(stages)
             entries = self._entries(stages, every, slowest, together, rooms)
-            return self._solve(stages.cuts, entries, trial_s, floor_s, ()), entries
+            return self._bounded(stages.cuts, entries, trial_s, floor_s)
         entries = self._entries(stages, every, slowest, together, shares_hosts=True)
         result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
         if entries.whole:
             return result, entries
-        status = {"OPTIMAL": "FEASIBLE", "INFEASIBLE": "UNKNOWN"}.get(result.status, result.status)
-        return replace(result, status=status, bound_s=apart.bound_s), entries
+        return _left_open(result, apart.bound_s), entries
+
+    def _bounded(
+        self, cuts: Cuts, entries: Entries, trial_s: float, floor_s: float
+    ) -> tuple[CutResult, Entries]:
+        """Solve with the mixes that were found, and where those may not be the fastest, with the least they might take."""
+        found = entries if entries.exact else entries[np.isfinite(entries.seconds)]
+        result = self._solve(cuts, found, trial_s, floor_s, ())
+        if entries.exact:
+            return result, entries
+        below = self._solve(cuts, replace(entries, seconds=entries.least), trial_s, floor_s, ())
+        return below if below.status == "INFEASIBLE" else _left_open(result, below.bound_s), found
 
     def _rooms(self, stages: _Stages) -> Array:
         """Bytes that one device of each stage may keep on a host that it shares with its own stage alone, [S]."""
@@ -229,6 +239,12 @@ class Settler:
             effort = (self.options.work_limit, self.options.seed)
             self._known[key] = solve_cut(cuts, entries, cutoff_s, floor_s, hosts, self._host_bytes, *effort)
         return self._known[key]
+
+
+def _left_open(result: CutResult, bound_s: float) -> CutResult:
+    """What was solved to its end without everything in it; no plan takes less than `bound_s`."""
+    status = {"OPTIMAL": "FEASIBLE", "INFEASIBLE": "UNKNOWN"}.get(result.status, result.status)
+    return replace(result, status=status, bound_s=bound_s)
 
 
 def _hold(hosts: tuple[HostShare, ...], kept: Array, room: float) -> bool:

@@ -22,7 +22,7 @@ from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import entries_of
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.launchers.launcher import factors_of
-from meshwright.optimizer.mixes import Mix, Offer
+from meshwright.optimizer.offers import Mix, Offer
 from meshwright.optimizer.queue import Level
 from meshwright.optimizer.solve import Found
 from meshwright.optimizer.space import (

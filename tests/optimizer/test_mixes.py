@@ -8,7 +8,8 @@ import pytest
 from exhaustive_oracle import Floats
 
 from meshwright.optimizer.host_mixes import within_hosts
-from meshwright.optimizer.mixes import Mix, Mixed, Offer, Room, fastest
+from meshwright.optimizer.mixes import Mixed, fastest
+from meshwright.optimizer.offers import Mix, Offer, Room
 
 KINDS = [(1,), (2,), (1, 1), (2, 1)]  # sizes of layers by kind
 Ways = tuple[Floats, list[tuple[Mix, ...]]]
