@@ -11,7 +11,7 @@ from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import Layout, layout_text, parse_layout
 from meshwright.hardware.network import Level, TorusAxis
 from meshwright.optimizer.decode import decode
-from meshwright.optimizer.solve import Found
+from meshwright.optimizer.solve import Found, SolveOptions
 
 ALL = range(1000)
 SLICE = range(40)
@@ -50,7 +50,9 @@ def test_search_equals_exhaustive_search(seed: int) -> None:
 @pytest.mark.parametrize("seed", ALL)
 def test_search_equals_exhaustive_search_on_1000_instances(seed: int) -> None:
     asked = instance(seed)
-    assert complaints(asked, search(asked)) == [], str(asked)
+    # Enough for every proof: one of them (seed 149, streams that are independent) needs 5,400 plans settled.
+    options = SolveOptions(runner_ups=(0, 3)[seed % 2], refinements=50_000)
+    assert complaints(asked, search(asked, options)) == [], str(asked)
 
 
 @lru_cache
