@@ -60,7 +60,7 @@ _HOMES = {
     "device_price_front": "search.machine.cheapest:price_front",
     "dot_product": "costmodel.roofline.intensity",
     "elementwise": "costmodel.roofline.intensity",
-    "estimate": "costmodel.estimate",
+    "estimate": "optimizer.question",
     "exact_front": "search.engine.solve",
     "explain": "optimizer.reasons.explain",
     "fabric_tree": "costmodel.exchange.fabric_tree",

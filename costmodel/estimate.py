@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import Comm, PlacedComm
+from meshwright.costmodel.hosts import fullest_host_bytes
 from meshwright.costmodel.lanes import Lanes, lane_counts
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
@@ -48,7 +49,9 @@ class StepEstimate:
         tokens_per_s: of the whole job.
         memory: per stage, bytes on one device by part.
         host_bytes: per stage, bytes that one device keeps on its host.
+        fullest_host_bytes: what all devices of one host keep there, of the host that keeps most.
         capacity_bytes: what the device's tensors may fill.
+        host_capacity_bytes: memory of one host; None where nobody states it.
         sequences: sequences per step.
     """
 
@@ -60,7 +63,9 @@ class StepEstimate:
     tokens_per_s: float
     memory: tuple[dict[str, float], ...]
     host_bytes: tuple[float, ...]
+    fullest_host_bytes: float
     capacity_bytes: int
+    host_capacity_bytes: int | None
     sequences: int
 
     @property
@@ -73,13 +78,18 @@ class StepEstimate:
 
     @property
     def short_bytes(self) -> float:
-        """Bytes by which the heaviest stage passes the capacity; 0 if the layout fits."""
-        short = max(self.stage_bytes) - self.capacity_bytes
-        return short if short > ROUNDING_BYTES else 0.0
+        """Bytes by which the heaviest stage passes the capacity of a device; 0 where it fits."""
+        return _beyond(max(self.stage_bytes), self.capacity_bytes)
+
+    @property
+    def host_short_bytes(self) -> float:
+        """Bytes by which the fullest host passes its memory; 0 where it fits."""
+        return _beyond(self.fullest_host_bytes, self.host_capacity_bytes or 0)
 
     @property
     def fits(self) -> bool:
-        return self.short_bytes == 0
+        """Whether every stage fits the memory of its devices, and of their hosts."""
+        return self.short_bytes == 0 and self.host_short_bytes == 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types, floats at 10 significant digits."""
@@ -91,7 +101,9 @@ class StepEstimate:
             "mfu": digits(self.mfu),
             "tokens_per_s": digits(self.tokens_per_s),
             "host_bytes": [digits(b) for b in self.host_bytes],
+            "fullest_host_bytes": digits(self.fullest_host_bytes),
             "capacity_bytes": self.capacity_bytes,
+            "host_capacity_bytes": self.host_capacity_bytes,
             "sequences": self.sequences,
         }
 
@@ -101,6 +113,11 @@ class StepEstimate:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], memory: list[dict[str, float]]) -> "StepEstimate":
         return cls(**{**data, "memory": tuple(memory), "host_bytes": tuple(data["host_bytes"])})
+
+
+def _beyond(need_bytes: float, capacity_bytes: int) -> float:
+    short = need_bytes - capacity_bytes
+    return short if short > ROUNDING_BYTES else 0.0
 
 
 def digits(value: float) -> float:
@@ -126,7 +143,7 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
     flops = model_flops(setting) * sequences / training.sequences
     peak = setting.cluster.chip.peak_flop_per_s(training.compute_dtype)
     memory = table.stage_parts(stages, counts)
-    host = table.host_bytes(stages, counts)
+    host = tuple(float(b) for b in table.host_bytes(stages, counts)[0, : layout.pp])
     return StepEstimate(
         # Rounding must not turn the order of three roundings of one sum around.
         lower_s=min(float(lower[0]), float(step[0])),
@@ -136,8 +153,10 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
         mfu=flops / (float(step[0]) * layout.devices * peak),
         tokens_per_s=sequences * training.seq_len / float(step[0]),
         memory=tuple({p: float(v[0, s]) for p, v in memory.items()} for s in range(layout.pp)),
-        host_bytes=tuple(float(host[0, s]) for s in range(layout.pp)),
+        host_bytes=host,
+        fullest_host_bytes=fullest_host_bytes(setting, layout, host),
         capacity_bytes=setting.capacity_bytes,
+        host_capacity_bytes=setting.cluster.host_memory_bytes,
         sequences=sequences,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from meshwright.costmodel.placement_text import placement_text, read_placement
 from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import Mix, code_of, lists_offload, mix_of
@@ -271,7 +272,8 @@ def parse_layout(text: str) -> Layout:
     replicate when zero is 0. `recompute` is the policy of every kind; `recompute=full/none` one per kind;
     `recompute=save(core+up):offload(up)` lists what is saved beside the layer's input, and what of that on the host;
     `recompute=full*3|none*5;none` says it stage by stage;
-    `layers=10/11/11` the layers of each stage.
+    `layers=10/11/11` the layers of each stage; `placement=tp*8;pp*3` where each degree sits (`costmodel.placement_text`).
+    Blanks and line ends beside a comma, `;`, `|` or `/` do not count.
 
     Raises:
         LayoutError, UnknownNameError: what does not read, and how to write it.
@@ -279,19 +281,8 @@ def parse_layout(text: str) -> Layout:
     check_type("layout", text, str, "a string such as 'tp=8,pp=4'", LayoutError)
     pairs = layout_pairs(text)
     values: dict[str, Any] = {}
-    known = {
-        *_DEGREES,
-        "dp",
-        "zero",
-        "reshard",
-        "cp_kind",
-        "sp",
-        "schedule",
-        "sequences",
-        "recompute",
-        "offload",
-        "layers",
-    }
+    others = "dp zero reshard cp_kind sp schedule sequences recompute offload layers placement"
+    known = {*_DEGREES, *others.split()}
     for name, word in pairs.items():
         if name not in known:
             raise UnknownNameError("layout key", name, known)
@@ -304,6 +295,8 @@ def parse_layout(text: str) -> Layout:
         values["layers_per_stage"] = tuple(
             int(_value("layers", w)) for w in str(values.pop("layers")).split("/")
         )
+    if "placement" in values:
+        values["placement"] = read_placement(values["placement"])
     if "dp" in values:
         _split_dp(values)
     if values.get("vpp", 1) != 1:
@@ -324,13 +317,15 @@ def layout_text(layout: Layout) -> str:
     if layout.layers_per_stage:
         words["layers"] = "/".join(map(str, layout.layers_per_stage))
     words["recompute"] = ";".join("/".join(stage) for stage in layout.policy_words)
+    if layout.placement:
+        words["placement"] = placement_text(layout.placement)
     return ",".join(f"{name}={str(word).lower()}" for name, word in words.items())
 
 
 def layout_pairs(text: str) -> dict[str, str]:
     """`tp=8,pp=8` as names and words, as yet unchecked. Errors: LayoutError."""
     pairs: dict[str, str] = {}
-    for part in text.split(","):
+    for part in re.sub(r"\s*([,;|/])\s*", r"\1", text).split(","):
         match = re.fullmatch(_PAIR, part)
         if match is None:
             corrected = part.strip().lower().replace("==", "=")
@@ -348,7 +343,9 @@ def _value(name: str, word: str) -> Any:
         if word.lower() not in ("true", "false"):
             raise LayoutError(f"{name}={word} is neither true nor false")
         return word.lower() == "true"
-    if name in ("cp_kind", "schedule", "recompute", "offload") or (name == "layers" and "/" in word):
+    if name in ("cp_kind", "schedule", "recompute", "offload", "placement") or (
+        name == "layers" and "/" in word
+    ):
         return word
     if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
         if re.fullmatch(r"-\d+", word, re.ASCII):

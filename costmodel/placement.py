@@ -66,6 +66,12 @@ def groups_of(placements: Sequence[Placement], ep: Ints, etp: Ints) -> Groups:
     Expert ranks fill the stage from its innermost level outwards; with etp = tp the tp ranks are inside an
     expert and ep fills the rest.
     """
+    factors, strides = factors_and_strides(placements)
+    return groups_of_arrays(factors, strides, ep, etp)
+
+
+def factors_and_strides(placements: Sequence[Placement]) -> tuple[Ints, Ints]:
+    """Factors and strides of every dimension on each level, one row per placement, [rows, dimensions, levels]."""
     factors = np.ones((len(placements), len(DIMENSIONS), len(placements[0])), np.int64)
     strides = np.ones_like(factors)
     for row, placement in enumerate(placements):
@@ -75,7 +81,7 @@ def groups_of(placements: Sequence[Placement], ep: Ints, etp: Ints) -> Groups:
                 factors[row, DIMENSIONS.index(name), level] = factor
                 strides[row, DIMENSIONS.index(name), level] = inside
                 inside *= factor
-    return groups_of_arrays(factors, strides, ep, etp)
+    return factors, strides
 
 
 def groups_of_arrays(factors: Ints, strides: Ints, ep: Ints, etp: Ints) -> Groups:
@@ -294,21 +300,36 @@ def unplaceable(layout: Layout, levels: tuple[Level, ...]) -> str:
 def check_placement(layout: Layout, levels: tuple[Level, ...]) -> None:
     """Raises LayoutError unless the placement holds the layout's degrees on these levels."""
     if len(layout.placement) != len(levels):
-        raise LayoutError(f"placement has {len(layout.placement)} levels, the network {len(levels)}")
+        raise LayoutError(
+            f"placement has {len(layout.placement)} of the {len(levels)} levels of the network; give one each, innermost "
+            f"first: {', '.join(level.name for level in levels)}"
+        )
     product = dict.fromkeys(DIMENSIONS, 1)
     for level, members in zip(levels, layout.placement, strict=True):
         used = 1
-        for name, factor in members:
+        for at, (name, factor) in enumerate(members):
             if name not in product or factor < 1:
                 raise LayoutError(
                     f"placement puts {name}={factor} on {level.name}; dimensions are {', '.join(product)}"
                 )
+            if name in (other for other, _ in members[:at]):
+                raise LayoutError(
+                    f"placement puts {name} twice on {level.name}; give its whole factor there once"
+                )
             product[name] *= factor
             used *= factor
         if used > level.size:
-            raise LayoutError(f"placement uses {used} of the {level.size} on level {level.name}")
+            raise LayoutError(
+                f"placement uses {used} of the {level.size} on level {level.name}; place less of it there"
+            )
     for name, value in product.items():
         if value != getattr(layout, name):
             raise LayoutError(
-                f"placement multiplies {name} to {value}, the layout says {getattr(layout, name)}"
+                f"placement multiplies {name} to {value}, the layout says {getattr(layout, name)}; make them one"
             )
+    held = int(groups_of([layout.placement], np.array([layout.ep]), np.array([layout.etp])).ep.size[0])
+    if held != layout.ep:
+        raise LayoutError(
+            f"ep={layout.ep} fills the innermost ranks of a stage level by level, and {held} of it fit this placement; "
+            "place the stage's degrees so that ep divides each level, or leave the placement out"
+        )

@@ -164,7 +164,7 @@ def _add_estimate(subparsers: Any) -> None:
     parser = arguments.command(subparsers, "estimate", commands.estimate, "the price of your own layout")
     parser.epilog = (
         "Exit code 0 says that the layout was priced, also where it does not fit the memory: the page then starts with "
-        "DOES NOT FIT, and the JSON has fits: false and short_bytes."
+        "DOES NOT FIT, and the JSON has fits: false with short_bytes, of a device, or host_short_bytes, of a host."
     )
     arguments.question(parser)
     parser.add_argument(
@@ -183,10 +183,8 @@ def _add_compare(subparsers: Any) -> None:
     parser.add_argument("a", metavar="PLAN_A", help="a file of `recommend -o` or `estimate -o`")
     parser.add_argument("b", metavar="PLAN_B")
     arguments.launcher(parser, "also: whether this launcher can run each, and which of its rules say no")
-    parser.add_argument(
-        "--model", metavar="PATH", help="for --launcher: the config.json, where a plan names a file"
-    )
-    parser.add_argument("--efficiency", metavar="FILE", help="for --launcher: the rates' YAML file, likewise")
+    parser.add_argument("--model", metavar="PATH", help="the model's config.json, where a plan names a file")
+    parser.add_argument("--efficiency", metavar="FILE", help="the rates' YAML file, likewise")
     arguments.as_json(parser)
 
 

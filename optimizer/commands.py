@@ -9,11 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, MeshwrightError
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
-    from meshwright.hardware.errors import MeshwrightError
     from meshwright.optimizer.plan import Infeasible, Plan, Priced, Undecided
     from meshwright.optimizer.reasons.asked import Reason
     from meshwright.optimizer.report.page import Block
@@ -44,6 +43,7 @@ def recommend(args: argparse.Namespace) -> int:
     from meshwright.costmodel.goals import goal_of
     from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.asked import reasons_of
+    from meshwright.optimizer.reasons.why_not import check_asked
     from meshwright.optimizer.recommend import bounded
     from meshwright.optimizer.solve import SolveOptions
 
@@ -68,10 +68,14 @@ def recommend(args: argparse.Namespace) -> int:
         with watching(args.progress) as watch:
             return bounded(replace(given, goal=goal), constraints, options, watch)
 
+    def check(given: "Setting") -> None:
+        if args.why_not is not None:
+            check_asked(given, constraints, args.why_not)
+
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
         return reasons_of(args, given, constraints, options, answer)
 
-    return _answer(args, clock, "search", ask, why)
+    return _answer(args, clock, "search", ask, why, check)
 
 
 def estimate(args: argparse.Namespace) -> int:
@@ -90,16 +94,17 @@ def _answer(
     phase: str,
     ask: "Callable[[Setting], Priced]",
     why: "Callable[[Setting, Answered], Iterable[Reason]]" = lambda given, answer: (),
+    check: "Callable[[Setting], None]" = lambda given: None,
 ) -> int:
-    """From the question to the exit code: read, ask, write, print, say why. No plan is an answer too."""
-    from meshwright.optimizer.files import check_output, save_plan, to_json
+    """From the question to the exit code: read, check, ask, write, print, say why. No plan is an answer too."""
+    from meshwright.optimizer.files import check_output, save_plan
     from meshwright.optimizer.plan import Infeasible, Undecided
-    from meshwright.optimizer.report.page import emit
 
     clock.lap("imports")
     if args.output is not None:
         check_output(args.output)
     given = setting(args)
+    check(given)
     clock.lap("reading")
     answer: Answered
     try:
@@ -109,22 +114,35 @@ def _answer(
     clock.lap(phase)
     if args.output is not None:  # first: a reader that leaves early must not cost the file
         save_plan(answer, args.output)
-    if args.json:
-        reasons = {reason.key: reason.data for reason in why(given, answer)}
-        emit(to_json(answer, reasons))
-    else:
-        if blocks := _page(answer, args.output):
-            _show(blocks)
-        for reason in why(given, answer):
-            emit("\n")
-            _show(reason.page)
+    missing = _tell(args, answer, why(given, answer))
     clock.lap("report")
     if args.timings:
         clock.show()
-    if not isinstance(answer, Exception):
-        return 0
-    complain(answer)
-    return answer.exit_code
+    ends = [end for end in (answer, missing) if isinstance(end, MeshwrightError)]
+    for end in ends:
+        complain(end)
+    return ends[0].exit_code if ends else 0
+
+
+def _tell(args: argparse.Namespace, answer: "Answered", why: "Iterable[Reason]") -> "MeshwrightError | None":
+    """Print the answer and its reasons; what kept a reason from being found, so that it costs the answer nothing."""
+    from meshwright.optimizer.files import to_json
+    from meshwright.optimizer.report.page import emit
+
+    if not args.json and (blocks := _page(answer, args.output)):
+        _show(blocks)
+    reasons, missing = {}, None
+    try:
+        for reason in why:
+            reasons[reason.key] = reason.data
+            if not args.json:
+                emit("\n")
+                _show(reason.page)
+    except MeshwrightError as error:
+        missing = error
+    if args.json:
+        emit(to_json(answer, reasons))
+    return missing
 
 
 def _page(answer: "Priced | Infeasible | Undecided", output: str | None) -> "list[Block]":
@@ -152,6 +170,8 @@ def compare(args: argparse.Namespace) -> int:
     from meshwright.optimizer.files import load_priced
 
     plans = {"a": load_priced(args.a), "b": load_priced(args.b)}
+    found = {side: _unchecked(args, side, plan) for side, plan in plans.items()}
+    unchecked = {side: reason for side, reason in found.items() if reason is not None}
     made, able = line_up(plans["a"], plans["b"]), {}
     if args.launcher is not None:
         from meshwright.optimizer.reasons.launcher import plan_runs_on
@@ -162,18 +182,29 @@ def compare(args: argparse.Namespace) -> int:
         }
     if args.json:
         launcher = {"launcher": {side: runs.to_dict() for side, runs in able.items()}} if able else {}
-        _print_json(made.to_dict() | launcher)
+        _print_json(made.to_dict() | launcher | ({"unchecked": unchecked} if unchecked else {}))
     else:
         from meshwright.optimizer.report.comparison import comparison
         from meshwright.optimizer.report.launcher import runs as told
-        from meshwright.optimizer.report.page import show, title
+        from meshwright.optimizer.report.page import faint, show, title
 
         blocks = [*comparison(made, (args.a, args.b))]
+        blocks += [faint(f"{side}: as its file says it; {reason}") for side, reason in unchecked.items()]
         blocks += [title("Launcher", args.launcher)] if able else []
         for side, found in able.items():
             blocks += told(found, side)
         show(blocks)
     return 0
+
+
+def _unchecked(args: argparse.Namespace, side: str, plan: "Priced") -> str | None:
+    """Why the figures of one of the two cannot be made again; a refusal of them names the file."""
+    from meshwright.optimizer.reasons.question import check_written
+
+    try:
+        return check_written(plan, model=args.model, efficiency=args.efficiency)
+    except MeshwrightError as error:
+        raise InputError(f"{getattr(args, side)}: {error}") from None
 
 
 def chips(args: argparse.Namespace) -> int:

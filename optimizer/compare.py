@@ -115,6 +115,7 @@ def _heaviest(plan: Priced) -> dict[str, Value]:
         "sum": e.stage_bytes[e.heaviest_stage],
         "usable": e.capacity_bytes,
         "on the host": max(e.host_bytes),
+        "on a whole host": e.fullest_host_bytes,
     }
 
 

@@ -90,6 +90,18 @@ def check_output(path: Name) -> Path:
     return real
 
 
+def check_outputs(*paths: Name | None) -> None:
+    """Places for several files, None for one that was not asked for; asked before a search.
+
+    Raises:
+        InputError: as `check_output`, or two are the same file.
+    """
+    real = [check_output(path) for path in paths if path is not None]
+    for path in real:
+        if real.count(path) > 1:
+            raise InputError(f"{path} is to hold two answers; give each a file of its own")
+
+
 def load_plan(path: Name) -> Plan:
     """Read the plan that `save_plan` wrote.
 

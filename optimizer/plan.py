@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import prod
 from operator import index
 from typing import Any, Self
 
-from meshwright.costmodel.estimate import PARTS, StepEstimate, digits
+from meshwright.costmodel.estimate import StepEstimate, digits
 from meshwright.costmodel.goals import Goal
-from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.layout import Layout
 from meshwright.hardware.errors import InputError, MeshwrightError, shown
 from meshwright.hardware.units import human_bytes
+from meshwright.optimizer.plan_check import check_parts, check_proof
 from meshwright.optimizer.plan_form import check_form
 
 SCHEMA_VERSION = 1
@@ -110,6 +110,7 @@ class Priced:
             "memory": self.estimate.memory_dict(),
             "fits": self.estimate.fits,
             "short_bytes": digits(self.estimate.short_bytes),
+            "host_short_bytes": digits(self.estimate.host_short_bytes),
             "idle": {
                 "devices": self.idle.devices,
                 "levels": [list(level) for level in self.idle.levels],
@@ -137,27 +138,13 @@ class Priced:
         check_form(data, plan=issubclass(cls, Plan))
         try:
             made = cls(**cls._fields_of(data))
-            made._agree()
+            check_parts(made, data)
+            if isinstance(made, Plan):
+                check_proof(made)
             made.to_dict()  # whatever it refuses too
             return made
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"the plan contradicts itself: {error}; write it again") from None
-
-    def _agree(self) -> None:
-        """Raises ValueError where the parts of a plan that was read contradict each other."""
-        priced, layout = self.estimate, self.layout
-        if set(priced.parts) != set(PARTS):
-            raise ValueError(f"parts are {', '.join(sorted(priced.parts)) or 'none'}")
-        if not 0 < priced.step_s < float("inf"):
-            raise ValueError(f"step_s is {priced.step_s}")
-        if len(priced.memory) != layout.pp:
-            raise ValueError(f"memory of {len(priced.memory)} stages for pp={layout.pp}")
-        if len(layout.placement) != len(self.idle.levels):
-            raise ValueError(f"placement on {len(layout.placement)} levels of {len(self.idle.levels)}")
-        for name in DIMENSIONS:
-            placed = prod(factor for level in layout.placement for d, factor in level if d == name)
-            if placed != getattr(layout, name):
-                raise ValueError(f"{name}={getattr(layout, name)} is placed as {placed}")
 
     @classmethod
     def _fields_of(cls, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,9 @@ def _level(value: object) -> bool:
 _MAPPING = _Kind("a mapping", lambda v: isinstance(v, Mapping))
 _NUMBER = _Kind("a number", _number)
 _WHOLE = _Kind("a whole number", _whole)
+_COUNT = _Kind("a whole number above 0", lambda v: _whole(v) and v > 0)
 _NUMBER_OR_NONE = _Kind("a number or null", lambda v: v is None or _number(v))
+_WHOLE_OR_NONE = _Kind("a whole number or null", lambda v: v is None or _whole(v))
 _TEXT = _Kind("a text", lambda v: isinstance(v, str))
 _FLAG = _Kind("true or false", lambda v: isinstance(v, bool))
 _TEXTS = _Kind("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v))
@@ -43,23 +45,35 @@ _BY_NAME = _Kind("a mapping from names to numbers", _numbers_by_name)
 
 _PRICED: dict[str, _Kind] = {
     "inputs": _MAPPING,
+    "inputs.model": _MAPPING,
+    "inputs.cluster": _MAPPING,
+    "inputs.cluster.devices": _COUNT,
+    "inputs.training": _MAPPING,
+    "inputs.training.global_batch_tokens": _COUNT,
+    "inputs.training.seq_len": _COUNT,
     "layout": _MAPPING,
     "estimate": _MAPPING,
     **dict.fromkeys((f"estimate.{n}" for n in ("lower_s", "step_s", "upper_s", "mfu", "tokens_per_s")), _NUMBER),
     "estimate.parts": _BY_NAME,
     "estimate.host_bytes": _NUMBERS,
+    "estimate.fullest_host_bytes": _NUMBER,
     "estimate.capacity_bytes": _WHOLE,
-    "estimate.sequences": _WHOLE,
+    "estimate.host_capacity_bytes": _WHOLE_OR_NONE,
+    "estimate.sequences": _COUNT,
     "memory": _Kind(
         "a list with a mapping from names to bytes per stage",
         lambda v: isinstance(v, list) and all(map(_numbers_by_name, v)),
     ),
+    "fits": _FLAG,
+    "short_bytes": _NUMBER,
+    "host_short_bytes": _NUMBER,
     "idle": _MAPPING,
     "idle.devices": _WHOLE,
     "idle.levels": _Kind("a list of [name, used, size]", lambda v: isinstance(v, list) and all(map(_level, v))),
     "idle.reason": _TEXT,
     "warnings": _TEXTS,
     "provenance": _MAPPING,
+    "provenance.versions": _MAPPING,
 }  # fmt: skip
 _PLAN = _PRICED | {
     "certificate": _MAPPING,

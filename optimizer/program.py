@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from ortools.sat.python import cp_model
 
+from meshwright.costmodel.hosts import HostShare
 from meshwright.costmodel.pipeline import weights
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import Entries
-from meshwright.optimizer.hosts import HostShare
 
 Array = NDArray[Any]
 TICKS = 100_000_000  # ticks in the cutoff of a row: resolution 1e-8, totals far below 2**53

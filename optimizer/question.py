@@ -11,7 +11,9 @@ from os import PathLike
 from typing import Any
 
 from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
-from meshwright.costmodel.estimate import digits, estimate
+from meshwright.costmodel.estimate import StepEstimate, digits
+from meshwright.costmodel.estimate import estimate as priced_as
+from meshwright.costmodel.goals import Goal
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers.mtp import left_out
@@ -82,14 +84,20 @@ def resolve(
     return replace(resolved, launcher=bounds)
 
 
-def price(given: Setting, layout: Layout) -> Priced:
-    """A user's own layout, completed and priced; whether it fits is in the answer.
+def estimate(setting: Setting, layout: Layout) -> StepEstimate:
+    """What a layout costs that the setting's launcher can run; where it gives no placement, at the fastest that it can.
 
     Raises:
         LayoutError: it breaks a rule of the model, the batch, the network or the launcher.
+        InputError: no Setting, or no Layout.
     """
+    return priced_as(setting, runnable(setting, layout))
+
+
+def price(given: Setting, layout: Layout) -> Priced:
+    """The same as an answer, with the layout completed; whether it fits is in the answer."""
     layout = runnable(given, layout)
-    priced = estimate(given, layout)
+    priced = priced_as(given, layout)
     idle = given.cluster.devices - layout.devices
     return Priced(
         inputs=inputs_of(given, None),
@@ -230,6 +238,12 @@ def versions() -> dict[str, str]:
 def _spec(model: ModelSpec) -> dict[str, Any]:
     spec = asdict(replace(model, name="", notes=()))
     return {key: value for key, value in spec.items() if key != "mtp" or value is not None}
+
+
+def space_hash(inputs: Mapping[str, Any], goal: Goal, made_by: Mapping[str, str]) -> str:
+    """Of a question and of the versions that answered it; a goal as files keep it, with ten digits."""
+    kept = {key: digits(value) if isinstance(value, float) else value for key, value in asdict(goal).items()}
+    return content_hash({"inputs": inputs, "goal": kept, "versions": made_by})
 
 
 def content_hash(data: Any) -> str:

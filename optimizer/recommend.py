@@ -1,8 +1,6 @@
 """recommend(): model, cluster and batch in; proven best layout out."""
 
-from dataclasses import asdict, replace
-
-import numpy as np
+from dataclasses import replace
 
 from meshwright.costmodel.doors import ModelSource
 from meshwright.costmodel.goals import STEP, goal_of
@@ -15,7 +13,6 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import MissingFigureError, check_type
 from meshwright.hardware.units import human_bytes
-from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of, value_of
 from meshwright.optimizer.goals.fewest import ROOM, Fewest
@@ -34,12 +31,12 @@ from meshwright.optimizer.plan import (
 )
 from meshwright.optimizer.question import (
     barrier_note,
-    content_hash,
     error_band,
     inputs_of,
     levels_used,
     provenance_of,
     resolve,
+    space_hash,
     versions,
     warnings_of,
 )
@@ -260,14 +257,15 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
         status="OPTIMAL" if proven else "FEASIBLE",
         value_s=best.value_s,
         bound_s=bound,
-        slack_s=max(best.slack_s, best.value_s - least),
+        # Where something was left open the bound lies below what rounding hides, and a reader of the file can tell.
+        slack_s=max(best.slack_s, best.value_s - least) if proven else best.value_s - least,
         goal=given.goal.name,
         value=value,
         bound=in_unit(given, bound, open_devices or layout.devices)[0],
         unit=unit,
         limit_s=given.goal.limit_s,
         deadline_s=given.goal.deadline_s,
-        space_hash=content_hash({"inputs": inputs, "goal": asdict(given.goal), "versions": versions()}),
+        space_hash=space_hash(inputs, given.goal, versions()),
         entered=search.funnel.entered,
         removed=search.funnel.removed,
         solved=search.solved,
@@ -276,9 +274,9 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
     )
     others = []
     for found in ranked[1 : search.options.runner_ups + 1]:
-        each = float(per_batch(given, found.row, np.ones(1))[0])
-        in_band = found.value_s <= best.value_s * (1 + band)
-        others.append(RunnerUp(layout_of(given, found), found.value_s / each, found.value_s, in_band))
+        other, exact = decode(given, found)
+        value_s = value_of(given, found.row, exact)
+        others.append(RunnerUp(other, exact.step_s, value_s, value_s <= best.value_s * (1 + band)))
     return Plan(
         inputs=inputs,
         layout=layout,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
+from meshwright.costmodel.hosts import HostShare, host_shares
 from meshwright.costmodel.layout import OFFLOADS, Placement
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
@@ -16,7 +17,6 @@ from meshwright.hardware.errors import InputError, shown
 from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import Entries, entries_of, no_entries
-from meshwright.optimizer.hosts import HostShare, host_shares
 from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.menus import Menus
 from meshwright.optimizer.offers import Mix, Offer, Offers

@@ -270,7 +270,7 @@ def _need(args: argparse.Namespace, *names: str) -> None:
 
 def _check_files(args: argparse.Namespace) -> None:
     """Before a search, so that no answer is lost."""
-    from meshwright.optimizer.files import check_output
+    from meshwright.optimizer.files import check_outputs
     from meshwright.optimizer.report.plot import plot_path
     from meshwright.search.output.config import check_folder
     from meshwright.search.output.table import check_parquet
@@ -279,9 +279,7 @@ def _check_files(args: argparse.Namespace) -> None:
         plot_path(args.plot)
     if args.parquet is not None:
         check_parquet()
-    for name in (args.plot, args.csv, args.parquet):
-        if name is not None:
-            check_output(name)
+    check_outputs(args.plot, args.csv, args.parquet)
     if args.config is not None:
         check_folder(args.config)
 

@@ -61,7 +61,7 @@ def add(subparsers: Any) -> None:
 def front(args: argparse.Namespace) -> int:
     """Walk the front, write, print."""
     from meshwright.optimizer import commands
-    from meshwright.optimizer.files import check_output
+    from meshwright.optimizer.files import check_outputs
     from meshwright.optimizer.goals.front import check_axes, front_in
     from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.commands import print_json
@@ -71,8 +71,7 @@ def front(args: argparse.Namespace) -> int:
 
     check_axes(args.axes)
     picture = None if args.plot is None else plot_path(args.plot)
-    if args.csv is not None:
-        check_output(args.csv)
+    check_outputs(args.csv, args.plot)
     given = commands.setting(args)
     with watching(args.progress) as watch:
         made = front_in(

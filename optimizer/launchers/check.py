@@ -52,9 +52,10 @@ def runnable(setting: Setting, layout: Layout) -> Layout:
     """The layout completed as `complete` does, where the launcher can run it.
 
     Raises:
-        LayoutError: it breaks a rule of every layout, or one of the launcher's.
+        LayoutError: it breaks a rule of every layout, or one of the launcher's. InputError: no Setting, or no Layout.
     """
-    launcher, free = launcher_of(setting), complete(setting, layout)
+    free = complete(setting, layout)  # first: it says what is no setting
+    launcher = launcher_of(setting)
     if broken := broken_rules(setting, replace(free, placement=layout.placement)):
         raise LayoutError(_refusal(setting, free, broken[0]))
     if layout.placement or not launcher.bounds_placement:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.constraints import parse_constraints
-from meshwright.optimizer.decode import decode
+from meshwright.optimizer.decode import decode, value_of
 from meshwright.optimizer.launchers.check import runs_on
 from meshwright.optimizer.settle import SolveOptions
 from meshwright.optimizer.solve import Search, Watch
@@ -40,13 +40,14 @@ def cost_of(
     best = search.ranked[0] if search.best else None
     if best is None or best.value_s + best.slack_s >= own.value_s - own.slack_s:
         return out
-    layout, _ = decode(free, best)
+    layout, priced = decode(free, best)
+    value_s = value_of(free, best.row, priced)
     limits = runs_on(given, layout).limits
     if not limits:
         raise AssertionError(f"a faster plan breaks no rule of {given.launcher}: {layout}")
     return out | {
-        "value_s": digits(best.value_s),
-        "faster": digits(1.0 - best.value_s / own.value_s),
+        "value_s": digits(value_s),
+        "faster": digits(1.0 - value_s / own.value_s),
         "layout": layout.to_dict(),
         "limits": list(limits),
     }

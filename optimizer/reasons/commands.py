@@ -85,7 +85,9 @@ def explain(args: argparse.Namespace) -> int:
 
     plan = load_priced(args.plan)
     given = reopen(plan, model=args.model, efficiency=args.efficiency)
-    made, prices = explained(given, plan), None
+    made, prices, able = explained(given, plan), None, None
+    if args.launcher is not None:  # before anything is solved
+        able = plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
     if args.shadow:
         if not isinstance(plan, Plan):
             raise InputError(
@@ -96,9 +98,6 @@ def explain(args: argparse.Namespace) -> int:
                 f"--shadow compares step times, the goal of {args.plan} is {plan.certificate.goal}; leave --shadow out"
             )
         prices = prices_of(Question(given, plan.inputs["constraints"] or None, plan), plan, SolveOptions())
-    able = None
-    if args.launcher is not None:
-        able = plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
     if args.json:
         more = {"shadow_prices": prices.to_dict()} if prices else {}
         print_json(made.to_dict() | more | ({"launcher": able.to_dict()} if able else {}))

@@ -1,17 +1,25 @@
 """From a plan back to the question that it answers, with everything that its file names found again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, get_args
 
 from meshwright.costmodel.doors import ModelSource
-from meshwright.costmodel.estimate import estimate
-from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.framework import FRAMEWORKS
+from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
-from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError, check_type
+from meshwright.hardware.errors import (
+    InputError,
+    MeshwrightError,
+    UnknownNameError,
+    check_type,
+    shown,
+)
+from meshwright.optimizer.launchers.catalogue import LAUNCHERS
 from meshwright.optimizer.plan import Plan, Priced
-from meshwright.optimizer.question import inputs_of, resolve
-
-_SAME = 1e-8  # a file keeps ten digits
+from meshwright.optimizer.question import inputs_of, resolve, versions
+from meshwright.optimizer.reasons.written import check_figures
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ def reopen(
         setting: the question itself, where names do not say it all (a model or a cluster made in Python).
         model, efficiency: where the model's or the rates' file is, if the plan does not say.
 
-    Errors: InputError where something is not found, or is not what the plan was made with.
+    Errors: InputError where something is not found, or is not what the plan was made with, and where a figure of the plan
+    is not what its question makes it.
     """
     check_type(
         "setting", setting, (Setting, type(None)), "what resolve(model, cluster, training) returns, or None"
@@ -71,19 +80,39 @@ def reopen(
                     f"the plan was made with another {part}: its {key} is {theirs[part].get(key)}, here it is {value}; "
                     f"{'say which with --model' if part == 'model' else 'plan again'}"
                 )
-    step_s = estimate(given, plan.layout).step_s
-    if abs(step_s - plan.estimate.step_s) > _SAME * step_s:
-        raise InputError(
-            f"the plan says {plan.estimate.step_s:.6g} s a step and its layout is priced at {step_s:.6g} s here: rates or "
-            "figures have changed since; plan again"
-        )
+    check_figures(given, plan)
     return given
+
+
+def check_written(
+    plan: Priced, *, model: ModelSource | None = None, efficiency: str | None = None
+) -> str | None:
+    """Why the figures of a plan cannot be made again here: its question is not found, or another version wrote it.
+
+    Errors: InputError where they can be, and are others, as `reopen`.
+    """
+    try:
+        given = _found(plan, model, efficiency)
+    except MeshwrightError as error:
+        return str(error)
+    wrote, here = plan.provenance.get("versions"), versions()
+    if wrote != here:
+        return f"it was made by {_by(wrote)}, this is {_by(here)}"
+    reopen(plan, given)
+    return None
+
+
+def _by(made_by: object) -> str:
+    """`meshwright 0.1.0, numpy 2.4`."""
+    if not isinstance(made_by, Mapping):
+        return shown(made_by)
+    return ", ".join(f"{name} {version}" for name, version in sorted(made_by.items()))
 
 
 def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> Setting:
     """Names of the file to a Setting."""
+    inputs = plan.inputs
     try:
-        inputs = plan.inputs
         cluster, memory = inputs["cluster"], inputs["cluster"]["host_memory_bytes"]
         update = cluster["cpu_update_params_per_s"]
         machine = parse_cluster(
@@ -96,8 +125,11 @@ def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> S
         rest["launcher"] = inputs.get("launcher", "any")  # files of before there were any
         name = inputs["model"]["name"]
         rates = inputs["efficiency"]
+    except MeshwrightError as error:
+        raise InputError(f"the plan's inputs do not say the question: {error}; plan again") from None
     except (KeyError, TypeError) as error:
         raise InputError(f"the plan's inputs do not say the question ({error}); plan again") from None
+    _check_names(rest)
     try:
         return resolve(model or name, machine, training, efficiency=efficiency or rates, **rest)
     except UnknownNameError as error:
@@ -111,3 +143,15 @@ def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> S
                 f"the model of the plan is {name!r}, {error}; say where it is with --model PATH"
             ) from None
         raise
+
+
+def _check_names(words: Mapping[str, Any]) -> None:
+    """Raises InputError where a plan names what nobody knows, whatever file it could be said with."""
+    known = {
+        "overlap": get_args(Overlap), "comm_streams": get_args(Streams), "framework": FRAMEWORKS, "launcher": LAUNCHERS,
+    }  # fmt: skip
+    for name, names in known.items():
+        if words[name] not in list(names):  # a word from a file may be of any type
+            raise InputError(
+                f"the plan's inputs.{name} is {shown(words[name])}, not one of {', '.join(sorted(names))}; plan again"
+            )

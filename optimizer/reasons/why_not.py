@@ -1,5 +1,6 @@
 """why_not(): another layout pinned and solved; the difference term by term, or the proof that it cannot be."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from meshwright.optimizer.reasons.clash import MEMORY, Clash, clash_of
 from meshwright.optimizer.reasons.question import Question, question_of
 from meshwright.optimizer.reasons.short import Short, short_of
 from meshwright.optimizer.reasons.solving import Case
-from meshwright.optimizer.recommend import recommend_in
+from meshwright.optimizer.recommend import recommend_in, space_of
 from meshwright.optimizer.solve import SolveOptions
 from meshwright.optimizer.wishes import refuse_impossible
 
@@ -91,8 +92,8 @@ def why_not(
 def why_not_in(asked: Question, layout: str, options: SolveOptions | None = None) -> WhyNot:
     """The same for a resolved question."""
     options, given = options or SolveOptions(), asked.setting
-    pins = pinned(layout)
-    pin_text = ", ".join(pins)
+    check_asked(given, asked.constraints, layout)
+    pin_text = ", ".join(pinned(layout))
     plan = asked.plan or recommend_in(given, asked.constraints, options)
     both = ", ".join(filter(None, (asked.constraints, pin_text)))
     wishes = parse_constraints(both)
@@ -109,6 +110,18 @@ def why_not_in(asked: Question, layout: str, options: SolveOptions | None = None
         short = short_of(case, options, known) if MEMORY in clash.kinds else None
         return WhyNot(layout, pin_text, NONE, plan, clash=clash, short=short)
     return WhyNot(layout, pin_text, _verdict(plan, other), plan, other, compare(plan, other))
+
+
+def check_asked(given: Setting, constraints: str | None, layout: str) -> None:
+    """Raises before any search what a layout asked for would raise after it.
+
+    Errors: LayoutError, UnknownNameError: it does not read. MissingFigureError: it offloads what the hosts cannot hold. A rule
+    that it breaks is none: that is the answer.
+    """
+    both = ", ".join(filter(None, (constraints, *pinned(layout))))
+    parse_constraints(both)
+    with suppress(LayoutError):
+        space_of(given, both)
 
 
 def _verdict(plan: Plan, other: Plan) -> str:
@@ -128,9 +141,11 @@ def pinned(layout: str) -> tuple[str, ...]:
     check_type("layout", layout, str, "a string such as 'tp=4,pp=1'", LayoutError)
     out = []
     for name, word in layout_pairs(layout).items():
-        if name == "layers":
+        if name in ("layers", "placement"):
+            told = "layers of stages are" if name == "layers" else "placement is"
             raise LayoutError(
-                "layers of stages are the solver's to choose; leave layers out, or price them with estimate"
+                f"{told} the solver's to choose; leave {name} out, or price {'them' if name == 'layers' else 'it'} with "
+                "estimate"
             )
         if name not in (*NUMBERS, *WORDS):
             raise UnknownNameError("layout key", name, (*NUMBERS, *WORDS))

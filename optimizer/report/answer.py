@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from meshwright.costmodel.estimate import StepEstimate
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.hardware.units import human_bytes, human_count
 from meshwright.optimizer.plan import Plan, Priced
@@ -18,8 +19,7 @@ _NAMES = len("dp_replicate")
 def answer(plan: Priced) -> Iterator[Block]:
     """The whole page."""
     yield from question(plan.inputs)
-    if not plan.estimate.fits:
-        yield from _does_not_fit(plan)
+    yield from does_not_fit(plan.estimate)
     yield from _layout(plan)
     yield from _step(plan)
     yield from _memory(plan)
@@ -58,12 +58,20 @@ def question(inputs: dict[str, Any]) -> Iterator[Block]:
     yield faint(cluster["fabric"])
 
 
-def _does_not_fit(plan: Priced) -> Iterator[Block]:
-    stage, estimate = plan.estimate.heaviest_stage, plan.estimate
-    yield alarm(
-        f"\nDOES NOT FIT: stage {stage} is {human_bytes(estimate.short_bytes)} short "
-        f"({human_bytes(estimate.stage_bytes[stage])} needed, {human_bytes(estimate.capacity_bytes)} usable)"
-    )
+def does_not_fit(estimate: StepEstimate) -> Iterator[Block]:
+    """Which memory is too small: what is needed, what there is, and by how much it is short; nothing where all fits."""
+    if estimate.short_bytes:
+        stage = estimate.heaviest_stage
+        yield alarm(
+            f"\nDOES NOT FIT: stage {stage} is {human_bytes(estimate.short_bytes)} short "
+            f"({human_bytes(estimate.stage_bytes[stage])} needed, {human_bytes(estimate.capacity_bytes)} usable)"
+        )
+    if estimate.host_short_bytes:
+        yield alarm(
+            f"\nDOES NOT FIT: the memory of the fullest host is {human_bytes(estimate.host_short_bytes)} short "
+            f"({human_bytes(estimate.fullest_host_bytes)} needed by its devices, "
+            f"{human_bytes(estimate.host_capacity_bytes or 0)} on each host)"
+        )
 
 
 def _layout(plan: Priced) -> Iterator[Block]:
@@ -97,6 +105,7 @@ def _layout(plan: Priced) -> Iterator[Block]:
     rows = [(name.ljust(_NAMES), *rest) for name, *rest in rows]
     yield table(rows, "lrll", header=("degree", "", "network level, inner to outer", ""))
     yield table(((name.ljust(_NAMES), text) for name, text in _knobs(plan)), "ll")
+    yield faint(words.layout_option(layout))
 
 
 def _knobs(plan: Priced) -> Iterator[tuple[str, str]]:
@@ -175,7 +184,11 @@ def _memory(plan: Priced) -> Iterator[Block]:
         least, most = words.gib(min(e.stage_bytes)), words.gib(need)
         yield line(f"all stages: {most} GiB" if least == most else f"all stages: {least} to {most} GiB")
     if max(e.host_bytes) > 0:
-        yield line(f"on the host: at most {human_bytes(max(e.host_bytes))} per device")
+        room = f" of {human_bytes(e.host_capacity_bytes)}" if e.host_capacity_bytes is not None else ""
+        yield line(
+            f"on the host: at most {human_bytes(max(e.host_bytes))} per device; the fullest host keeps "
+            f"{human_bytes(e.fullest_host_bytes)}{room}"
+        )
 
 
 def _idle(plan: Priced) -> Iterator[Block]:

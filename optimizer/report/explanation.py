@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from meshwright.optimizer.reasons.explain import Explanation
 from meshwright.optimizer.reasons.operators import Operator
 from meshwright.optimizer.report import words
+from meshwright.optimizer.report.answer import does_not_fit
 from meshwright.optimizer.report.page import Block, faint, headline, line, table, title
 from meshwright.optimizer.report.working import shown
 
@@ -23,6 +24,7 @@ def explanation(made: Explanation) -> Iterator[Block]:
     yield headline(
         f"{inputs['model']['name']} on {inputs['cluster']['name']}: {words.seconds(estimate.step_s)} a step"
     )
+    yield from does_not_fit(estimate)
     yield line(_stages(made))
     yield title("What binds", "seconds of the step by what they wait for")
     decimals = words.decimals_for(estimate.step_s)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ class Curve:
 
 
 def plot_path(text: str) -> Path:
-    """A file to draw into. Errors: InputError for an ending that is not drawn, or a folder that is not there."""
+    """A file to draw into; asked before what is drawn is worked out.
+
+    Errors: InputError for an ending that is not drawn, or a folder that is not there; MissingExtraError (exit code 5) without
+    matplotlib.
+    """
     path = Path(text)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
@@ -33,6 +38,8 @@ def plot_path(text: str) -> Path:
         )
     if not path.parent.is_dir():
         raise InputError(f"--plot {text[:80]!r}: there is no folder {path.parent}; make it first")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("--plot", "plot")
     return path
 
 

@@ -1,11 +1,12 @@
 """Numbers and layouts as the pages write them."""
 
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from math import floor, log10
 from typing import Any
 
-from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.layout import DIMENSIONS, Layout, layout_text
 from meshwright.costmodel.tensors import NO_LAYERS
 
 # What each exposed part of a step is.
@@ -23,6 +24,7 @@ PARTS = {
     "bubble": "pipeline stages that wait",
     "optimizer": "weight update",
 }
+_LONG_WORD = 40  # characters of a part of the layout text that a page may break
 ZERO = {
     0: "nothing sharded",
     1: "optimizer",
@@ -137,6 +139,13 @@ def stages(layout: Layout) -> str:
         )
         at += length
     return "layers: " + ", ".join(runs)
+
+
+def layout_option(layout: Layout) -> str:
+    """`--layout 'tp=8, zero=1, ...'`, which prices the same layout; blanks so that a page breaks it where it still reads."""
+    text = re.sub(r"[,;|]", r"\g<0> ", layout_text(layout))
+    words = (re.sub("/", "/ ", word) if len(word) > _LONG_WORD else word for word in text.split(" "))
+    return f"--layout '{' '.join(words)}'"
 
 
 def policies(layout: Layout, kinds: Sequence[str]) -> str:

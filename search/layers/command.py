@@ -73,21 +73,19 @@ def _pricing(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from meshwright.optimizer.asks.answer import give
     from meshwright.optimizer.commands import complain
-    from meshwright.optimizer.files import check_output
+    from meshwright.optimizer.files import check_outputs
     from meshwright.search.layers.settle import Options
     from meshwright.search.layers.table import save_table
     from meshwright.search.output.config import check_folder
 
     _check(args)
-    for name in (args.save_table, args.csv):
-        if name is not None:
-            check_output(name)
+    check_outputs(args.save_table, args.csv)
     if args.config is not None:
         check_folder(args.config)
     table = _table(args)
+    limits = _limits(args, table)
     if args.save_table is not None:
         save_table(table, args.save_table)
-    limits = _limits(args, table)
     options = Options(args.work_limit, args.seed, args.labels)
     working, code = (_best if args.sweep is None else _swept)(args, table, limits, options)
     given = give(args, working)

@@ -1,16 +1,19 @@
-"""Which stages share a host, and how many devices each has there.
+"""Which stages share a host, how many devices each has there, and what the fullest host keeps.
 
 Devices are numbered innermost level first; a host holds `devices_per_host` consecutive numbers. Stages are numbered
 along pp from its innermost level out.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.costmodel.layout import DIMENSIONS, Layout
+from meshwright.costmodel.placement import factors_and_strides
+from meshwright.costmodel.setting import Setting
 
 Array = NDArray[Any]
 HostShare = tuple[tuple[int, int], ...]  # (stage, devices of it) on one host
@@ -28,6 +31,22 @@ def host_shares(
     pp = DIMENSIONS.index("pp")
     used = tuple(np.prod(factors, axis=0).tolist())
     return _shares(used, tuple(factors[pp].tolist()), tuple(strides[pp].tolist()), sizes, devices_per_host)
+
+
+def fullest_host_bytes(setting: Setting, layout: Layout, host_bytes: Sequence[float]) -> float:
+    """Bytes that the fullest host keeps for all of its devices.
+
+    Args:
+        layout: with its placement.
+        host_bytes: per stage, bytes that one device keeps on its host.
+    """
+    if not any(host_bytes):
+        return 0.0
+    cluster = setting.cluster
+    factors, strides = factors_and_strides([layout.placement])
+    sizes = tuple(level.size for level in cluster.levels)
+    shares = host_shares(factors[0], strides[0], sizes, cluster.devices_per_host or 1)
+    return max(sum(devices * host_bytes[stage] for stage, devices in host) for host in shares)
 
 
 @lru_cache(4096)
