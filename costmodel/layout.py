@@ -273,7 +273,7 @@ def parse_layout(text: str) -> Layout:
     `recompute=save(core+up):offload(up)` lists what is saved beside the layer's input, and what of that on the host;
     `recompute=full*3|none*5;none` says it stage by stage;
     `layers=10/11/11` the layers of each stage; `placement=tp*8;pp*3` where each degree sits (`costmodel.placement_text`).
-    Blanks and line ends beside a comma, `;`, `|` or `/` do not count.
+    Blanks and line ends beside a comma or one of `; | / + :` do not count.
 
     Raises:
         LayoutError, UnknownNameError: what does not read, and how to write it.
@@ -325,7 +325,7 @@ def layout_text(layout: Layout) -> str:
 def layout_pairs(text: str) -> dict[str, str]:
     """`tp=8,pp=8` as names and words, as yet unchecked. Errors: LayoutError."""
     pairs: dict[str, str] = {}
-    for part in re.sub(r"\s*([,;|/])\s*", r"\1", text).split(","):
+    for part in re.sub(r"\s*([,;|/+:])\s*", r"\1", text).split(","):
         match = re.fullmatch(_PAIR, part)
         if match is None:
             corrected = part.strip().lower().replace("==", "=")

@@ -13,6 +13,7 @@ from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.limits.token_cost import cost_unit, per_million_tokens
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError, shown
+from meshwright.optimizer.launchers.check import runs_on
 from meshwright.optimizer.plan import Plan, Priced
 from meshwright.optimizer.question import error_band, estimate, inputs_of, price, space_hash
 
@@ -79,13 +80,15 @@ def _check_others(given: Setting, plan: Plan) -> None:
         _hold(f"runner_ups[{number}].value_s", other.value_s, value_s(other.layout, other.step_s))
     if (told := plan.launcher) is None:
         return
-    best_s = proof.value_s
+    best_s, limits = proof.value_s, []
     if told["layout"] is not None:
         layout = Layout.from_dict(told["layout"])
         best_s = value_s(layout, estimate(replace(given, launcher="any"), layout).step_s)
+        limits = list(runs_on(given, layout).limits)
     _hold("launcher.name", told["name"], given.launcher)
     _hold("launcher.value_s", told["value_s"], best_s)
     _hold("launcher.faster", told["faster"], 1.0 - best_s / proof.value_s, scale=1.0)
+    _same("launcher.limits", limits, told["limits"])
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

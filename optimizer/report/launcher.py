@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.costmodel.layout import Layout, layout_text
+from meshwright.costmodel.layout import Layout
 from meshwright.optimizer.launchers.check import Runs
 from meshwright.optimizer.report import words
 from meshwright.optimizer.report.page import Block, bullet, line, title
@@ -20,7 +20,7 @@ def cost(told: dict[str, Any], value_s: float) -> Iterator[Block]:
     least = "" if told["proven"] else "at most "
     yield line(
         f"{free}: {least}{words.seconds(told['value_s'])}, {told['faster']:.1%} less than this plan's "
-        f"{words.seconds(value_s)}; {layout_text(Layout.from_dict(told['layout']))}"
+        f"{words.seconds(value_s)}; {words.layout_option(Layout.from_dict(told['layout']))}"
     )
     yield line(f"what costs it ({words.plural(len(told['limits']), 'limit')} that it breaks):")
     for limit in told["limits"]:

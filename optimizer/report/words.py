@@ -144,7 +144,7 @@ def stages(layout: Layout) -> str:
 def layout_option(layout: Layout) -> str:
     """`--layout 'tp=8, zero=1, ...'`, which prices the same layout; blanks so that a page breaks it where it still reads."""
     text = re.sub(r"[,;|]", r"\g<0> ", layout_text(layout))
-    words = (re.sub("/", "/ ", word) if len(word) > _LONG_WORD else word for word in text.split(" "))
+    words = (re.sub("[/+:]", r"\g<0> ", word) if len(word) > _LONG_WORD else word for word in text.split(" "))
     return f"--layout '{' '.join(words)}'"
 
 

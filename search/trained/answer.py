@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from meshwright.costmodel.counting.counts import rule_flops
-from meshwright.costmodel.layout import Layout, layout_text
+from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.units import human_count, human_seconds
+from meshwright.optimizer.report.words import layout_option
 from meshwright.search.output.config import shape_name
 from meshwright.search.trained.compute_optimal import compute_optimal
 from meshwright.search.trained.find import BEATEN, NO_LAYOUT, TOO_LARGE, TOO_SLOW, Chosen
@@ -54,7 +55,7 @@ def working(made: Trained) -> Working:
         asked,
         _answer(made) | _by_law(made) | _proof(made),
         _binds(made),
-        (f"--layout {layout_text(made.plan.layout)}", *made.priced.warnings, *made.plan.warnings),
+        (layout_option(made.plan.layout), *made.priced.warnings, *made.plan.warnings),
         table,
     )
 
