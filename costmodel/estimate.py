@@ -226,6 +226,12 @@ def stage_counts(setting: Setting, layouts: list[Layout]) -> tuple[Array, Array]
     return counts, np.arange(counts.shape[1])[None, :]
 
 
+def seconds_of(setting: Setting, layout: Layout) -> float:
+    """`step_s` alone, of a complete layout."""
+    counts, stages = stage_counts(setting, [layout])
+    return float(step_seconds(table_of(setting, [layout]), stages, counts)[0])
+
+
 def step_seconds(table: StageTable, stages: Array, counts: Array) -> Array:
     """Seconds of a step, [R]."""
     used = stages < table.rows.pp[:, None]

@@ -327,9 +327,3 @@ def check_placement(layout: Layout, levels: tuple[Level, ...]) -> None:
             raise LayoutError(
                 f"placement multiplies {name} to {value}, the layout says {getattr(layout, name)}; make them one"
             )
-    held = int(groups_of([layout.placement], np.array([layout.ep]), np.array([layout.etp])).ep.size[0])
-    if held != layout.ep:
-        raise LayoutError(
-            f"ep={layout.ep} fills the innermost ranks of a stage level by level, and {held} of it fit this placement; "
-            "place the stage's degrees so that ep divides each level, or leave the placement out"
-        )

@@ -22,7 +22,7 @@ def decode(setting: Setting, found: Found) -> tuple[Layout, StepEstimate]:
     """
     layout = layout_of(setting, found)
     priced = estimate(setting, layout)
-    value = value_of(setting, found.row, priced)
+    value = value_of(setting, found.row, priced.step_s)
     # The last term is what sums of floats in another order can differ by.
     if abs(value - found.value_s) > found.slack_s + 1e-9 * value:
         raise ModelDriftError(
@@ -31,9 +31,9 @@ def decode(setting: Setting, found: Found) -> tuple[Layout, StepEstimate]:
     return layout, priced
 
 
-def value_of(setting: Setting, row: Rows, priced: StepEstimate) -> float:
+def value_of(setting: Setting, row: Rows, step_s: float) -> float:
     """Step seconds of the cost model on the scale of the goal."""
-    return float(per_batch(setting, row, np.array([priced.step_s]))[0])
+    return float(per_batch(setting, row, np.array([step_s]))[0])
 
 
 def layout_of(setting: Setting, found: Found) -> Layout:

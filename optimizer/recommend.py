@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from meshwright.costmodel.doors import ModelSource
+from meshwright.costmodel.estimate import seconds_of
 from meshwright.costmodel.goals import STEP, goal_of
 from meshwright.costmodel.layout import OFFLOADS, Layout
 from meshwright.costmodel.legal import offload_refusal
@@ -274,9 +275,10 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
     )
     others = []
     for found in ranked[1 : search.options.runner_ups + 1]:
-        other, exact = decode(given, found)
-        value_s = value_of(given, found.row, exact)
-        others.append(RunnerUp(other, exact.step_s, value_s, value_s <= best.value_s * (1 + band)))
+        other = layout_of(given, found)
+        step_s = seconds_of(given, other)
+        value_s = value_of(given, found.row, step_s)
+        others.append(RunnerUp(other, step_s, value_s, value_s <= best.value_s * (1 + band)))
     return Plan(
         inputs=inputs,
         layout=layout,
@@ -289,7 +291,7 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
             *barrier_note(layout),
             *not_considered(space),
             *batches_left_out(search),
-            *_past_limit(given, value_of(given, best.row, priced)),
+            *_past_limit(given, value_of(given, best.row, priced.step_s)),
         ),
         provenance=provenance_of(given),
         run=run_of(given, priced),

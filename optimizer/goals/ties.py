@@ -32,7 +32,7 @@ def preferred(search: Search) -> Found:
     part = given.capacity_bytes / PARTS_OF_MEMORY
 
     def value(found: Found) -> float:
-        return value_of(given, found.row, decode(given, found)[1])
+        return value_of(given, found.row, decode(given, found)[1].step_s)
 
     def parts_of(found: Found) -> int:
         return ceil(max(decode(given, found)[1].stage_bytes) / part)

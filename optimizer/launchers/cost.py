@@ -41,7 +41,7 @@ def cost_of(
     if best is None or best.value_s + best.slack_s >= own.value_s - own.slack_s:
         return out
     layout, priced = decode(free, best)
-    value_s = value_of(free, best.row, priced)
+    value_s = value_of(free, best.row, priced.step_s)
     limits = runs_on(given, layout).limits
     if not limits:
         raise AssertionError(f"a faster plan breaks no rule of {given.launcher}: {layout}")

@@ -15,15 +15,13 @@ from meshwright.costmodel.estimate import digits, stage_counts, step_seconds, ta
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError, check_type
-from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.plan import SCHEMA_VERSION, Undecided
 from meshwright.optimizer.question import error_band
 from meshwright.optimizer.reasons.machine import levers
-from meshwright.optimizer.recommend import infeasible
+from meshwright.optimizer.recommend import infeasible, space_of
 from meshwright.optimizer.solve import Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
-from meshwright.optimizer.wishes import refuse_impossible
 
 Array = NDArray[Any]
 MOST = 1000  # plans listed at most
@@ -122,10 +120,9 @@ def in_band(
         if not 0 <= band < 1:
             raise InputError(f"band is {band}; give a share from 0 to below 1, such as 0.1")
         stated, source = float(band), "as asked"
+    check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = replace(options or SolveOptions(), runner_ups=0)
-    wishes = parse_constraints(constraints)
-    refuse_impossible(question, wishes)
-    search = _BandSearch(Space(question, wishes), options, watch=watch, band=stated)
+    search = _BandSearch(space_of(question, constraints), options, watch=watch, band=stated)
     whole = search.run()
     if not search.best:
         raise (

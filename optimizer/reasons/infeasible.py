@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.costmodel.setting import Setting
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.plan import Infeasible
 from meshwright.optimizer.reasons.clash import MEMORY, Clash, clash_of
@@ -32,7 +32,10 @@ class WhyNone:
 
 
 def why_none(
-    given: Setting, constraints: str | None, options: SolveOptions | None = None, no: Infeasible | None = None
+    given: Setting,
+    constraints: str | None = None,
+    options: SolveOptions | None = None,
+    no: Infeasible | None = None,
 ) -> WhyNone:
     """The reasons that no plan answers a question.
 
@@ -41,6 +44,9 @@ def why_none(
 
     Errors: InputError where the question has a plan, or where solving does not settle that it has none.
     """
+    check_type("question", given, Setting, "what resolve(model, cluster, training) returns")
+    check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
+    check_type("no", no, (Infeasible, type(None)), "what recommend raised, or None")
     options = options or SolveOptions()
     case = Case(given, parse_constraints(constraints))
     if no is None and (fits := solve(case, options, first=True).feasible) is not False:

@@ -69,6 +69,7 @@ def reopen(
     check_type(
         "setting", setting, (Setting, type(None)), "what resolve(model, cluster, training) returns, or None"
     )
+    type(plan).from_dict(plan.to_dict())  # one that was made in Python is held to what a file is
     given = setting if setting is not None else _found(plan, model, efficiency)
     # A file of before there were multi-token-prediction modules means none.
     theirs = plan.inputs | {"training": {"mtp": 0} | plan.inputs["training"]}

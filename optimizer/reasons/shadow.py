@@ -9,6 +9,7 @@ from typing import Any
 from meshwright.costmodel.estimate import digits, estimate
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.setting import Setting
+from meshwright.hardware.errors import check_type
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.plan import SCHEMA_VERSION, Plan
@@ -82,6 +83,7 @@ def shadow_prices(
 
     Errors: as `recommend`, and InputError where a plan's question is not found again.
     """
+    check_type("options", options, (SolveOptions, type(None)), "a SolveOptions, or None")
     options = options or SolveOptions()
     asked = question_of(question, constraints, setting)
     plan = asked.plan or recommend_in(asked.setting, asked.constraints, options)

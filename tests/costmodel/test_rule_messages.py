@@ -64,6 +64,9 @@ TEXT = [
     ("dp=8,dp_shard=2,dp_replicate=2,zero=1", "dp=8 but dp_replicate*dp_shard=4; leave one out"),
     ("dp=8,dp_shard=3,zero=1", "dp_shard=3 does not divide dp=8; use a divisor"),
     ("dp=8,dp_replicate=0", "dp_replicate=0 does not divide dp=8; use a divisor"),
+    ("tp=8,placement=tp8;-", "cannot read 'tp8' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing"),
+    ("tp=8,placement=tp*8;;-", "cannot read '' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing"),
+    ("tp=1 6", "cannot read 'tp=1 6' in the layout; write name=value, like tp=8,pp=4"),
 ]
 
 RULE = [
@@ -93,6 +96,7 @@ RULE = [
     (LLAMA, Layout(tp=2, placement=((("ep", 2),), (), ())), "placement puts ep=2 on x; dimensions are tp, cp, dp_shard, dp_replicate, pp"),
     (LLAMA, Layout(tp=2, placement=((("tp", 0),), (), ())), "placement puts tp=0 on x; dimensions are tp, cp, dp_shard, dp_replicate, pp"),
     (LLAMA, Layout(tp=8, placement=((("tp", 8),), (), ())), "placement uses 8 of the 4 on level x; place less of it there"),
+    (LLAMA, Layout(tp=4, pp=2, placement=((("tp", 2), ("pp", 1), ("tp", 2)), (("pp", 2),), ())), "placement puts tp twice on x; give its whole factor there once"),
     (LLAMA, Layout(tp=4, placement=((("tp", 2),), (), ())), "placement multiplies tp to 2, the layout says 4; make them one"),
     (GPU, Layout(offload="activations"), "offload=activations needs the host's memory and h100:8x2 gives none (field host_memory_bytes); say it with --host-memory 2TB, or use offload=none"),
     (NO_LINK, Layout(offload="activations"), "offload=activations needs the host link's rate and h100 gives none (field host_link)"),

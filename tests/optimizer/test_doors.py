@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -242,3 +242,52 @@ def test_what_is_said_of_a_changed_file(path: tuple[Any, ...], value: Any, told:
     part[path[-1]] = value
     with pytest.raises(mw.InputError, match=told):
         mw.explain(Plan.from_dict(data))
+
+
+@cache
+def small() -> Plan:
+    return mw.recommend("llama-3-8b", "h100:8x1", mw.Training(2**18, 8192))
+
+
+def question() -> Any:
+    return mw.resolve("llama-3-8b", "h100:8x1", mw.Training(2**18, 8192))
+
+
+NO_HOSTS = "offload=activations needs the host's memory and h100:8x1 gives none"
+OPTIONS = "options is 3; give a SolveOptions, or None"
+LIBRARY: list[tuple[str, Callable[[], Any], str]] = [
+    ("recommend", lambda: recommend_in(question(), "offload==activations"), NO_HOSTS),
+    ("in_band", lambda: mw.in_band(question(), constraints="offload==activations"), NO_HOSTS),
+    ("why_not", lambda: mw.why_not(question(), "offload=activations"), NO_HOSTS),
+    (
+        "estimate",
+        lambda: mw.estimate(question(), mw.parse_layout("dp=8,zero=1,offload=activations")),
+        NO_HOSTS,
+    ),
+    ("in_band options", lambda: mw.in_band(question(), options=3), OPTIONS),
+    ("shadow options", lambda: mw.shadow_prices(small(), options=3), OPTIONS),
+    ("why_none options", lambda: mw.why_none(question(), None, 3), OPTIONS),
+    ("why_none", lambda: mw.why_none("llama-3-8b"), "question is 'llama-3-8b'; give what resolve("),
+    (
+        "why_none no",
+        lambda: mw.why_none(question(), no="no"),
+        "no is 'no'; give what recommend raised, or None",
+    ),
+    (
+        "no placement",
+        lambda: mw.explain(replace(small(), layout=replace(small().layout, placement=())), question()),
+        "the plan contradicts itself: placement on 0 levels of 1; write it again",
+    ),
+    (
+        "no question",
+        lambda: mw.explain(replace(small(), inputs={}), question()),
+        "the key inputs.model is missing; expected a mapping",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "door", "told"), LIBRARY, ids=[name for name, _, _ in LIBRARY])
+def test_doors_of_the_library_say_the_same_line(name: str, door: Callable[[], Any], told: str) -> None:
+    with pytest.raises(mw.MeshwrightError) as refused:
+        door()
+    assert str(refused.value).startswith(told) and "\n" not in str(refused.value)
