@@ -170,8 +170,8 @@ def compare(args: argparse.Namespace) -> int:
     from meshwright.optimizer.files import load_priced
 
     plans = {"a": load_priced(args.a), "b": load_priced(args.b)}
-    found = {side: _unchecked(args, side, plan) for side, plan in plans.items()}
-    unchecked = {side: reason for side, reason in found.items() if reason is not None}
+    reasons = {side: _unchecked(args, side, plan) for side, plan in plans.items()}
+    unchecked = {side: reason for side, reason in reasons.items() if reason is not None}
     made, able = line_up(plans["a"], plans["b"]), {}
     if args.launcher is not None:
         from meshwright.optimizer.reasons.launcher import plan_runs_on
