@@ -45,12 +45,6 @@ _BY_NAME = _Kind("a mapping from names to numbers", _numbers_by_name)
 
 _PRICED: dict[str, _Kind] = {
     "inputs": _MAPPING,
-    "inputs.model": _MAPPING,
-    "inputs.cluster": _MAPPING,
-    "inputs.cluster.devices": _COUNT,
-    "inputs.training": _MAPPING,
-    "inputs.training.global_batch_tokens": _COUNT,
-    "inputs.training.seq_len": _COUNT,
     "layout": _MAPPING,
     "estimate": _MAPPING,
     **dict.fromkeys((f"estimate.{n}" for n in ("lower_s", "step_s", "upper_s", "mfu", "tokens_per_s")), _NUMBER),
@@ -74,6 +68,12 @@ _PRICED: dict[str, _Kind] = {
     "warnings": _TEXTS,
     "provenance": _MAPPING,
     "provenance.versions": _MAPPING,
+    "inputs.model": _MAPPING,
+    "inputs.cluster": _MAPPING,
+    "inputs.cluster.devices": _COUNT,
+    "inputs.training": _MAPPING,
+    "inputs.training.global_batch_tokens": _COUNT,
+    "inputs.training.seq_len": _COUNT,
 }  # fmt: skip
 _PLAN = _PRICED | {
     "certificate": _MAPPING,

@@ -64,8 +64,14 @@ TEXT = [
     ("dp=8,dp_shard=2,dp_replicate=2,zero=1", "dp=8 but dp_replicate*dp_shard=4; leave one out"),
     ("dp=8,dp_shard=3,zero=1", "dp_shard=3 does not divide dp=8; use a divisor"),
     ("dp=8,dp_replicate=0", "dp_replicate=0 does not divide dp=8; use a divisor"),
-    ("tp=8,placement=tp8;-", "cannot read 'tp8' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing"),
-    ("tp=8,placement=tp*8;;-", "cannot read '' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing"),
+    (
+        "tp=8,placement=tp8;-",
+        "cannot read 'tp8' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing",
+    ),
+    (
+        "tp=8,placement=tp*8;;-",
+        "cannot read '' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing",
+    ),
     ("tp=1 6", "cannot read 'tp=1 6' in the layout; write name=value, like tp=8,pp=4"),
 ]
 
