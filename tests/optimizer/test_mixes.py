@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from exhaustive_oracle import Floats
 
+from meshwright.optimizer import several
 from meshwright.optimizer.host_mixes import within_hosts
 from meshwright.optimizer.mixes import Mixed, fastest
 from meshwright.optimizer.offers import Mix, Offer, Room
@@ -145,6 +146,26 @@ def check_spared(seed: int) -> int:
 def test_the_fastest_mixes_are_those_of_brute_force() -> None:
     stages, mixed, nothing = np.array([check_fastest(seed) for seed in range(60)]).sum(axis=0)
     assert mixed > stages * 0.2 and nothing > stages * 0.02, (stages, mixed, nothing)
+
+
+def test_what_is_not_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not all mixes are looked at, none takes less than `least_s`, and those that are told cost what they say."""
+    monkeypatch.setattr(several, "_FEW", (1,))
+    monkeypatch.setattr(several, "_MOST", 0.0)
+    left_open = 0
+    for seed in range(80):
+        drawn = draw(np.random.default_rng(20_000 + seed), KINDS[seed % len(KINDS)], host=True)
+        found = fastest(tuple(o.unbeaten(host=True) for o in drawn.offers), drawn.counts, drawn.room)
+        for e in range(len(drawn.counts)):
+            points, mixes = every_way(drawn, e)
+            fits = points[:, 1] <= drawn.room.host[e]
+            least = points[fits, 0].min(initial=np.inf)
+            assert found.least_s[e] <= least * (1 + 1e-12) and least <= found.seconds[e] * (1 + 1e-12)
+            if np.isfinite(found.seconds[e]):
+                ways = points[fits], [m for m, good in zip(mixes, fits.tolist(), strict=True) if good]
+                flaws_of(drawn, e, found, e, ways)
+            left_open += bool(found.least_s[e] < found.seconds[e])
+    assert left_open > 100
 
 
 @pytest.mark.full
