@@ -14,7 +14,8 @@ import meshwright as mw
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.plan import Infeasible
 from meshwright.optimizer.question import resolve
-from meshwright.optimizer.recommend import infeasible, plan_of
+from meshwright.optimizer.reasons.headline import infeasible
+from meshwright.optimizer.recommend import plan_of
 from meshwright.optimizer.solve import BEATEN, TOO_LARGE, Search, SolveOptions
 from meshwright.optimizer.space import Space
 

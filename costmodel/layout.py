@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from meshwright.costmodel.offloads import OFFLOADS, in_order
 from meshwright.costmodel.placement_text import placement_text, read_placement
 from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
 from meshwright.costmodel.schedules import SCHEDULES
@@ -17,21 +18,6 @@ from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
-# Gradients go to the host only where its CPU updates the weights.
-OFFLOADS = (
-    "none",
-    "activations",
-    "optimizer",
-    "optimizer+activations",
-    "optimizer+gradients",
-    "optimizer+gradients+activations",
-    "parameters",
-    "parameters+activations",
-    "optimizer+parameters",
-    "optimizer+parameters+activations",
-    "optimizer+gradients+parameters",
-    "optimizer+gradients+parameters+activations",
-)
 
 # For each level, innermost first: the dimensions on it with their factors, inner to outer.
 Placement = tuple[tuple[tuple[str, int], ...], ...]
@@ -122,7 +108,7 @@ class Layout:
             )
         if self.vpp > 1 and self.pp == 1:
             raise LayoutError(f"vpp={self.vpp} needs a pipeline, but pp is 1; use vpp=1")
-        if runs.splits and self.pp == 1:
+        if self.schedule != "1f1b" and self.pp == 1:
             raise LayoutError(f"schedule={self.schedule} needs a pipeline, but pp is 1; use schedule=1f1b")
         if self.etp not in (1, self.tp):
             raise LayoutError(f"etp={self.etp} is neither 1 nor tp={self.tp}; use one of them")
@@ -343,9 +329,9 @@ def _value(name: str, word: str) -> Any:
         if word.lower() not in ("true", "false"):
             raise LayoutError(f"{name}={word} is neither true nor false")
         return word.lower() == "true"
-    if name in ("cp_kind", "schedule", "recompute", "offload", "placement") or (
-        name == "layers" and "/" in word
-    ):
+    if name == "offload":
+        return in_order(word)
+    if name in ("cp_kind", "schedule", "recompute", "placement") or (name == "layers" and "/" in word):
         return word
     if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
         if re.fullmatch(r"-\d+", word, re.ASCII):

@@ -227,8 +227,9 @@ RULES: tuple[Rule, ...] = (
         "interleaved chunks are equal within a stage",
         _chunks,
         lambda s, x: (
-            f"vpp={x.vpp} needs the {s.model.layers} layers to be a multiple of vpp times the "
-            f"pattern's period {pattern_period(s.model.pattern)}, with one such group a stage; use vpp=1"
+            f"vpp={x.vpp}{' of dualpipev' if x.schedule == 'dualpipev' else ''} needs the {s.model.layers} layers to be a "
+            f"multiple of vpp times the pattern's period {pattern_period(s.model.pattern)}, with one such group a stage; use "
+            f"{'another schedule' if x.schedule == 'dualpipev' else 'vpp=1'}"
         ),
     ),
     Rule(

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.lanes import Lanes
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.layout import CP_KINDS, Layout
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.schedules import ALL, SCHEDULES
 from meshwright.costmodel.setting import Setting
 

@@ -188,8 +188,12 @@ def _names(some: int) -> list[str]:
 
 
 def _listed(word: str, text: str) -> list[str]:
-    names = [name for name in text.split("+") if name]
+    names = text.split("+") if text else []
     for name in names:
+        if not name:
+            raise LayoutError(
+                f"recompute={shown(word)}: a tensor is missing in {shown(text)}; write save(core+up)"
+            )
         if name not in TENSORS:
-            raise UnknownNameError("tensor", name, TENSORS, f"recompute={shown(word)}")
+            raise UnknownNameError("tensor", name, TENSORS, f"recompute={shown(word)}", few=len(TENSORS))
     return names

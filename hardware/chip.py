@@ -146,6 +146,11 @@ class Chip(Strict):
         """Whether it is one chip without a network."""
         return isinstance(self.scale_up, Alone)
 
+    def chips_of(self, devices: int) -> int | float:
+        """Chips that so many devices are; of several devices to a chip a part of one may be among them."""
+        whole, rest = divmod(devices, self.devices_per_chip)
+        return whole if rest == 0 else devices / self.devices_per_chip
+
     @property
     def memory_bytes(self) -> int:
         """Memory of one device, bytes: the usable figure where one is known, else the nominal capacity."""

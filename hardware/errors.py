@@ -33,14 +33,17 @@ class InputError(MeshwrightError):
 
 
 class UnknownNameError(InputError):
-    """A name that no catalogue holds; `see` says where all are listed, for catalogues too long for a line."""
+    """A name that no catalogue holds; `see` says where all are listed, for catalogues too long for a line; up to `few` names
+    are listed also beside a near one."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str], where: str = "", see: str = "") -> None:
+    def __init__(
+        self, what: str, name: str, known: Iterable[str], where: str = "", see: str = "", few: int = _FEW
+    ) -> None:
         names = sorted(known)
         close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         if close:
             hint = f"; did you mean {' or '.join(close)}?"
-            hint += f" Known: {', '.join(names)}" if len(names) <= _FEW else ""
+            hint += f" Known: {', '.join(names)}" if len(names) <= few else ""
         elif see:
             hint = f"; {see}"
         elif len(names) <= _MOST_LISTED:

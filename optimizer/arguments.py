@@ -3,9 +3,12 @@
 import argparse
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshwright.hardware.errors import InputError
+
+if TYPE_CHECKING:
+    from meshwright.optimizer.solve import SolveOptions
 
 
 def command(
@@ -108,6 +111,51 @@ def constraint(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="such as 'tp<=8, pp in {1,2,4}, offload == none'",
     )
+
+
+def constraints_of(args: argparse.Namespace) -> str | None:
+    """All that `constraint` read, as one string; None where it is nothing."""
+    return ",".join(text for text in args.constraint if text.strip()) or None
+
+
+def effort(parser: argparse.ArgumentParser) -> None:
+    """How far a search goes: the fields of `SolveOptions` but runner-ups."""
+    add = parser.add_argument
+    add(
+        "--batch-sizes",
+        type=whole("--batch-sizes", 1, 10_000),
+        default=16,
+        metavar="N",
+        help="sizes of a batch tolerance to consider: the one asked for and the most divisible (16)",
+    )
+    add(
+        "--refinements",
+        type=whole("--refinements", 1, 10**9),
+        default=2500,
+        metavar="N",
+        help="steps of the search at most; what is open then bounds the answer (2500)",
+    )
+    add(
+        "--work-limit",
+        type=positive("--work-limit"),
+        default=10.0,
+        metavar="X",
+        help="solver work per candidate (10)",
+    )
+    add(
+        "--seed",
+        type=whole("--seed", 0, 2**31 - 1),
+        default=0,
+        metavar="N",
+        help="seed of the solver (0)",
+    )
+
+
+def options_of(args: argparse.Namespace, runner_ups: int = 3) -> "SolveOptions":
+    """What `effort` read."""
+    from meshwright.optimizer.solve import SolveOptions
+
+    return SolveOptions(runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
 
 
 def units(option: str, parse: Callable[[Any, str], object], keep_text: bool) -> Callable[[str], Any]:

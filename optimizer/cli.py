@@ -128,34 +128,7 @@ def _add_recommend(subparsers: Any) -> None:
         metavar="N",
         help="next best plans to prove (3)",
     )
-    parser.add_argument(
-        "--batch-sizes",
-        type=arguments.whole("--batch-sizes", 1, 10_000),
-        default=16,
-        metavar="N",
-        help="sizes of a batch tolerance to consider: the one asked for and the most divisible (16)",
-    )
-    parser.add_argument(
-        "--refinements",
-        type=arguments.whole("--refinements", 1, 10**9),
-        default=2500,
-        metavar="N",
-        help="steps of the search at most; what is open then bounds the answer (2500)",
-    )
-    parser.add_argument(
-        "--work-limit",
-        type=arguments.positive("--work-limit"),
-        default=10.0,
-        metavar="X",
-        help="solver work per candidate (10)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=arguments.whole("--seed", 0, 2**31 - 1),
-        default=0,
-        metavar="N",
-        help="seed of the solver (0)",
-    )
+    arguments.effort(parser)
     reasons.add_options(parser)
     _output(parser)
 

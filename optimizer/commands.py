@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meshwright.hardware.errors import InputError, MeshwrightError
+from meshwright.optimizer import arguments
 
 if TYPE_CHECKING:
     from meshwright.costmodel.setting import Setting
@@ -41,14 +42,14 @@ def recommend(args: argparse.Namespace) -> int:
     """Search, print, write, and give the reasons that were asked for."""
     clock = Clock()
     from meshwright.costmodel.goals import goal_of
+    from meshwright.optimizer.plan import Infeasible
     from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.asked import reasons_of
+    from meshwright.optimizer.reasons.headline import narrowed
     from meshwright.optimizer.reasons.why_not import check_asked
     from meshwright.optimizer.recommend import bounded
-    from meshwright.optimizer.solve import SolveOptions
 
-    options = SolveOptions(args.runner_ups, args.work_limit, args.seed, args.refinements, args.batch_sizes)
-    constraints = ",".join(args.constraint) or None
+    options, constraints = arguments.options_of(args, args.runner_ups), arguments.constraints_of(args)
 
     reasons = {
         "--why-not": args.why_not,
@@ -65,8 +66,15 @@ def recommend(args: argparse.Namespace) -> int:
 
     def ask(given: "Setting") -> "Plan":
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
-        with watching(args.progress) as watch:
-            return bounded(replace(given, goal=goal), constraints, options, watch)
+        try:
+            with watching(args.progress) as watch:
+                return bounded(replace(given, goal=goal), constraints, options, watch)
+        except Infeasible as no:
+            if args.no_ways_out:
+                raise
+            with suppress(KeyboardInterrupt):  # the answer stands without
+                no = narrowed(no, given, constraints, options)
+            raise no from None
 
     def check(given: "Setting") -> None:
         if args.why_not is not None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS
+from meshwright.costmodel.layout import CP_KINDS
+from meshwright.costmodel.offloads import OFFLOADS, in_order
 from meshwright.costmodel.policies import named_column
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
@@ -99,6 +100,7 @@ def parse_constraints(text: str | None) -> tuple[Constraint, ...]:
             raise LayoutError(f"cannot read constraint {item.strip()[:60]!r}; write {_way_out(item.strip())}")
         name, compare, value, listed = match.groups()
         values = tuple(v.strip() for v in listed.split(",")) if compare is None else (value,)
+        values = tuple(map(in_order, values)) if name == "offload" else values
         out.append(_checked(item.strip(), name, compare or "in", values))
     return tuple(out)
 
@@ -117,7 +119,12 @@ def _items(text: str) -> list[str]:
     """Split at commas outside braces."""
     if len(text) > 4000:
         raise LayoutError(f"the constraint string has {len(text)} characters; at most 4000 are read")
-    return [part for part in re.split(r",(?![^{]*\})", text) if part.strip()]
+    parts = re.split(r",(?![^{]*\})", text) if text.strip() else []
+    if any(not part.strip() for part in parts):
+        raise LayoutError(
+            f"the constraint string {shown(text)} has nothing between two commas or beside one; write 'tp<=8, pp==1'"
+        )
+    return parts
 
 
 def _checked(text: str, name: str, compare: str, values: tuple[str, ...]) -> Constraint:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from meshwright.costmodel.estimate import StepEstimate, estimate
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.layout import CP_KINDS, Layout
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import OFFLOADS
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.policy_front import Crossed, codes_of
 from meshwright.costmodel.rows import Rows

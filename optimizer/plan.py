@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import index
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from meshwright.costmodel.estimate import StepEstimate, digits
 from meshwright.costmodel.goals import Goal
@@ -12,6 +12,9 @@ from meshwright.hardware.errors import InputError, MeshwrightError, shown
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.plan_check import check_parts, check_proof
 from meshwright.optimizer.plan_form import check_form
+
+if TYPE_CHECKING:
+    from meshwright.optimizer.reasons.limits import Clash
 
 SCHEMA_VERSION = 1
 
@@ -212,14 +215,21 @@ class Infeasible(MeshwrightError):
             nothing.
         layout: the closest miss, where memory is what fails.
         removed: candidates removed by rule.
+        clash: the limits that leave nothing, where they are known yet (`reasons.limits`).
     """
 
     exit_code = 3
 
     def __init__(
-        self, reason: str, short_bytes: float | None, layout: Layout | None, removed: dict[str, int]
+        self,
+        reason: str,
+        short_bytes: float | None,
+        layout: Layout | None,
+        removed: dict[str, int],
+        clash: "Clash | None" = None,
     ) -> None:
         self.reason, self.short_bytes, self.layout, self.removed = reason, short_bytes, layout, removed
+        self.clash = clash
         short = f" Closest miss: {human_bytes(short_bytes)} short per device." if short_bytes else ""
         super().__init__(f"no layout fits: {reason}{short}")
 

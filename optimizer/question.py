@@ -20,7 +20,7 @@ from meshwright.costmodel.readers.mtp import left_out
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
-from meshwright.hardware.errors import check_type
+from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.launchers.catalogue import agreed, check_machine, check_modules, launcher_of
 from meshwright.optimizer.launchers.check import runnable
 from meshwright.optimizer.plan import Idle, Priced
@@ -72,6 +72,7 @@ def resolve(
     spec, machine = model_of(model), cluster_of(cluster)
     check_machine(bounds, machine)
     check_modules(bounds, training.mtp)
+    _check_experts(spec, training)
     resolved = setting(
         spec,
         machine,
@@ -82,6 +83,14 @@ def resolve(
         framework=habits,
     )
     return replace(resolved, launcher=bounds)
+
+
+def _check_experts(model: ModelSpec, training: Training) -> None:
+    """Raises InputError for a capacity of experts where the model has none."""
+    if training.expert_capacity is not None and not any(kind.ffn.experts for kind in model.kinds):
+        raise InputError(
+            f"expert_capacity {training.expert_capacity:g} changes nothing: {model.name} has no experts; leave it out"
+        )
 
 
 def estimate(setting: Setting, layout: Layout) -> StepEstimate:
@@ -158,15 +167,10 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
         out.append(
             f"moe_imbalance {given.training.moe_imbalance:g} changes nothing: {given.model.name} has no experts"
         )
-    if given.training.expert_capacity is not None:
-        if not any(k.ffn.experts for k in given.model.kinds):
-            out.append(
-                f"expert_capacity {given.training.expert_capacity:g} changes nothing: {given.model.name} has no experts"
-            )
-        elif given.training.expert_capacity < 1:
-            out.append(
-                f"expert_capacity {given.training.expert_capacity:g} drops tokens even where experts are balanced"
-            )
+    if given.training.expert_capacity is not None and given.training.expert_capacity < 1:
+        out.append(
+            f"expert_capacity {given.training.expert_capacity:g} drops tokens even where experts are balanced"
+        )
     step, total = given.training.global_batch_tokens, given.training.total_tokens
     if total is not None and total < step:
         out.append(

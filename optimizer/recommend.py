@@ -5,15 +5,13 @@ from dataclasses import replace
 from meshwright.costmodel.doors import ModelSource
 from meshwright.costmodel.estimate import seconds_of
 from meshwright.costmodel.goals import STEP, goal_of
-from meshwright.costmodel.layout import OFFLOADS, Layout
-from meshwright.costmodel.legal import offload_refusal
+from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.limits.run_time import DAY_S
 from meshwright.costmodel.limits.token_cost import cost_unit, per_million_tokens, run_days
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import MissingFigureError, check_type
-from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import decode, layout_of, value_of
 from meshwright.optimizer.goals.fewest import ROOM, Fewest
@@ -23,7 +21,6 @@ from meshwright.optimizer.launchers.cost import cost_of
 from meshwright.optimizer.plan import (
     Certificate,
     Idle,
-    Infeasible,
     Interrupted,
     LimitMissed,
     Plan,
@@ -41,10 +38,10 @@ from meshwright.optimizer.question import (
     versions,
     warnings_of,
 )
+from meshwright.optimizer.reasons.headline import asked_of, infeasible, not_considered
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.settled import visible
-from meshwright.optimizer.shortfall import closest_miss
-from meshwright.optimizer.solve import GIVE_UP, HOSTS, TOO_LARGE, Found, Search, SolveOptions, Watch
+from meshwright.optimizer.solve import GIVE_UP, TOO_LARGE, Found, Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
 from meshwright.optimizer.validate import violations
 from meshwright.optimizer.wishes import refuse_impossible
@@ -175,7 +172,7 @@ def _missed(fastest: Plan, given: Setting, search: Search) -> LimitMissed:
         limit, takes = f"{goal.deadline_s / DAY_S:.4g} days ({limit})", f"{days:.4g} days ({takes})"
         option = "--deadline"
     return LimitMissed(
-        f"no plan takes at most {limit}: the fastest takes {takes} on {fastest.layout.devices} of "
+        f"no plan{asked_of(search.space)} takes at most {limit}: the fastest takes {takes} on {fastest.layout.devices} of "
         f"{given.cluster.devices} devices; give a longer {option}, or more chips.",
         goal, fastest, search.funnel.removed,
     )  # fmt: skip
@@ -202,40 +199,6 @@ def cut_short(search: Search, whole: bool, left: str) -> str:
     return (
         f"the solver's work limit of {options.work_limit:g} per candidate left {open_ones}, with {left}; "
         f"raise it with --work-limit (work_limit of SolveOptions)"
-    )
-
-
-def infeasible(search: Search) -> Infeasible:
-    """Say what fails: hosts, memory with the closest miss, or rules that leave nothing."""
-    space, removed = search.space, search.funnel.removed
-    if HOSTS in removed:
-        host = human_bytes(space.setting.cluster.host_memory_bytes or 0)
-        return Infeasible(
-            f"every layout that fits the device memory overfills a host of {host}; give more with --host-memory, or "
-            "allow offload=none.",
-            None,
-            None,
-            removed,
-        )
-    found, short = closest_miss(space, search.options.batch_sizes) if TOO_LARGE in removed else (None, 0.0)
-    if found is not None and short > 0:
-        reason = "the device memory is too small for every layout."
-        for refusal in not_considered(space):
-            missing = refusal.removeprefix("not considered: ").rpartition(", or use ")[0]
-            tried = " or ".join(OFFLOADS[i] for i in space.offloads if i)
-            reason += f" {f'Offload of {tried} is not enough; more' if tried else 'Offload'} was no option: {missing}."
-        return Infeasible(reason, short, layout_of(space.setting, found), removed)
-    asked = {c.text for c in space.constraints}
-    worst = max(removed, key=lambda r: (r in asked, removed[r]), default="the constraints")
-    together = f" with the constraints {', '.join(sorted(map(repr, asked)))}" if len(asked) > 1 else ""
-    what = (
-        f"Drop or widen {'one of them' if together else 'it'}."
-        if worst in asked
-        else "Change the degrees that the constraints ask for, or the batch."
-    )
-    counted = f"{worst!r} ({removed[worst]:,} candidates)" if removed else worst
-    return Infeasible(
-        f"the rules leave no layout{together}; most fall to {counted}. {what}", None, None, removed
     )
 
 
@@ -340,7 +303,7 @@ def in_unit(given: Setting, value_s: float, devices: int) -> tuple[float, str]:
     if given.goal.name == "cost":
         return per_million_tokens(cluster, given.training, value_s), cost_unit(cluster)
     if given.goal.name == "chips":
-        return devices / cluster.chip.devices_per_chip, "chips"
+        return cluster.chip.chips_of(devices), "chips"
     return value_s, "s a step"
 
 
@@ -362,17 +325,3 @@ def batches_left_out(search: Search) -> tuple[str, ...]:
         "with most divisors; narrow the tolerance, or raise --batch-sizes"
     )
     return (told,) if there > taken else ()
-
-
-def not_considered(space: Space) -> tuple[str, ...]:
-    """Offload classes that the user allows and the cluster cannot price."""
-    out: dict[str, str] = {}
-    for offload in space.offloads_asked:
-        if refusal := offload_refusal(space.setting, offload):
-            # One missing figure, such as the host's memory, is one thing to say.
-            out.setdefault(refusal.partition(" needs ")[2], f"not considered: {refusal}")
-    left_out = (
-        "not considered: gradients and parameters on the hosts; ask for the best that keeps something there with "
-        "--constraint 'offload != none'"
-    )
-    return tuple(out.values()) or ((left_out,) if space.leaves_state else ())

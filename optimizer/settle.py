@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.hosts import HostShare, host_shares
-from meshwright.costmodel.layout import OFFLOADS, Placement
+from meshwright.costmodel.layout import Placement
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable

@@ -77,7 +77,7 @@ def _closer(space: Space, open_rows: Level, best: Rows | None, need: float) -> t
     for i in np.argsort(needs, kind="stable"):
         if not needs[i] < need:
             break
-        if _places(space, rows[i : i + 1]):
+        if places(space, rows[i : i + 1]):
             return rows[i : i + 1], float(needs[i])
     return best, need
 
@@ -106,7 +106,8 @@ def _needs(space: Space, rows: Rows) -> Array:
     return needs
 
 
-def _places(space: Space, row: Rows) -> bool:
+def places(space: Space, row: Rows) -> bool:
+    """Whether the degrees of a row fit the network together, as the launcher can number the ranks."""
     degrees = sorted((int(getattr(row, d)[0]) for d in DIMENSIONS), reverse=True)
     sizes = tuple(level.size for level in space.setting.cluster.levels)
     if not placeable(tuple(d for d in degrees if d > 1), sizes):

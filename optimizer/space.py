@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS
+from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.legal import RULES, Rule, offload_refusal
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.policies import open_code
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
@@ -67,16 +68,18 @@ _ROW_NAMES = {
 class Space:
     """What may be chosen, for one question.
 
-    With fewer `rules` than all (None) it holds layouts that nothing can run; explanations ask for that.
+    With fewer `rules` than all (None) it holds layouts that nothing can run, with other `bounds` than those of the setting's
+    launcher (None) such as that does not run; explanations ask for that.
     """
 
     setting: Setting
     constraints: tuple[Constraint, ...]
     rules: tuple[Rule, ...] | None = None
+    bounds: Launcher | None = None
 
     @cached_property
     def launcher(self) -> Launcher:
-        return launcher_of(self.setting)
+        return self.bounds or launcher_of(self.setting)
 
     @property
     def offloads_asked(self) -> tuple[str, ...]:
@@ -302,10 +305,14 @@ def with_policy(space: Space, rows: Rows, kind: int, funnel: Funnel) -> Rows:
     """Rows crossed with every policy of one layer kind."""
     out = space.menus.of(rows, kind).chosen_rows(rows, kind, np.ones((len(rows), 1), bool))
     funnel.enter("choices", len(out))
-    if kind == space.kinds_by_weight[-1]:
-        for rule in _due(space, _CHOICE_NAMES):
-            out = funnel.keep(rule.name, out, rule.holds(space.setting, out))
-    return out
+    return with_choices_kept(space, out, funnel) if kind == space.kinds_by_weight[-1] else out
+
+
+def with_choices_kept(space: Space, rows: Rows, funnel: Funnel) -> Rows:
+    """Rows with all policies chosen that keep the launcher's rules about them."""
+    for rule in _due(space, _CHOICE_NAMES):
+        rows = funnel.keep(rule.name, rows, rule.holds(space.setting, rows))
+    return rows
 
 
 def with_leanest(space: Space, rows: Rows, kind: int) -> Rows:

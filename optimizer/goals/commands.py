@@ -54,6 +54,7 @@ def add(subparsers: Any) -> None:
     )
     add_("--csv", metavar="FILE", help="write the front as a table")
     add_("--plot", metavar="FILE", help="draw it, as .png or .svg")
+    arguments.effort(parser)
     arguments.progress(parser)
     arguments.as_json(parser)
 
@@ -75,8 +76,8 @@ def front(args: argparse.Namespace) -> int:
     given = commands.setting(args)
     with watching(args.progress) as watch:
         made = front_in(
-            given, args.axes, ",".join(args.constraint) or None,
-            points=args.points, apart=args.apart, watch=watch,
+            given, args.axes, arguments.constraints_of(args),
+            points=args.points, apart=args.apart, options=arguments.options_of(args), watch=watch,
         )  # fmt: skip
     if args.csv is not None:
         pages.write(args.csv, made)

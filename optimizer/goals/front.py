@@ -26,7 +26,8 @@ from meshwright.hardware.errors import InputError, UnknownNameError, check_type,
 from meshwright.optimizer.decode import decode
 from meshwright.optimizer.plan import SCHEMA_VERSION
 from meshwright.optimizer.question import inputs_of, resolve
-from meshwright.optimizer.recommend import cut_short, infeasible, space_of
+from meshwright.optimizer.reasons.headline import infeasible
+from meshwright.optimizer.recommend import cut_short, space_of
 from meshwright.optimizer.solve import Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
 
@@ -39,7 +40,7 @@ class Point:
 
     Attributes:
         step_s: seconds for the batch asked for. device_bytes: on the fullest device. chips: used; a device is its share
-            of one. cost: of a million tokens, in the front's `cost_unit`.
+            of one, so half a chip may be among them. cost: of a million tokens, in the front's `cost_unit`.
         slack: share of time and cost that rounding in the solver can hide.
         proven: nothing better was left open.
     """
@@ -48,7 +49,7 @@ class Point:
     estimate: StepEstimate
     step_s: float
     device_bytes: float
-    chips: float
+    chips: int | float
     cost: float
     slack: float
     proven: bool
@@ -65,7 +66,7 @@ class Point:
             "layout": self.layout.to_dict(),
             "step_s": digits(self.step_s),
             "device_bytes": digits(self.device_bytes),
-            "chips": digits(self.chips),
+            "chips": self.chips,
             "cost": digits(self.cost),
             "slack": digits(self.slack),
             "proven": self.proven,
@@ -121,7 +122,8 @@ def front(
     efficiency: str = "default",
     overlap: Overlap = "calibrated",
     comm_streams: Streams = "shared",
-    framework: str = "jax",
+    framework: str | None = None,
+    launcher: str | None = None,
     points: int = 100,
     apart: float = 0.0,
     options: SolveOptions | None = None,
@@ -138,6 +140,7 @@ def front(
     given = resolve(
         model, cluster, training,
         efficiency=efficiency, overlap=overlap, comm_streams=comm_streams, framework=framework,
+        launcher=launcher,
     )  # fmt: skip
     return front_in(given, axes, constraints, points=points, apart=apart, options=options)
 
@@ -258,7 +261,7 @@ class _Walk:
             estimate=priced,
             step_s=step_s,
             device_bytes=max(priced.stage_bytes),
-            chips=layout.devices / given.cluster.chip.devices_per_chip,
+            chips=given.cluster.chip.chips_of(layout.devices),
             cost=per_million_tokens(given.cluster, given.training, step_s * layout.devices),
             slack=found.slack_s / found.value_s,
             proven=min(search.undecided, default=float("inf")) >= found.value_s - found.slack_s,

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from meshwright.costmodel.layout import OFFLOADS, Layout
+from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.legal import listed
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES

@@ -18,8 +18,9 @@ from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.plan import SCHEMA_VERSION, Undecided
 from meshwright.optimizer.question import error_band
+from meshwright.optimizer.reasons.headline import infeasible
 from meshwright.optimizer.reasons.machine import levers
-from meshwright.optimizer.recommend import infeasible, space_of
+from meshwright.optimizer.recommend import space_of
 from meshwright.optimizer.solve import Search, SolveOptions, Watch
 from meshwright.optimizer.space import Space
 

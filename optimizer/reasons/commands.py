@@ -117,6 +117,7 @@ def _add_balance(subparsers: Any) -> None:
     parser.epilog = "Of the best plan; see docs/reasons.md for the definition."
     arguments.question(parser)
     arguments.constraint(parser)
+    arguments.effort(parser)
     arguments.as_json(parser)
 
 
@@ -127,7 +128,11 @@ def balance(args: argparse.Namespace) -> int:
     from meshwright.optimizer.report import reasons
     from meshwright.optimizer.report.page import show
 
-    made = balanced(commands.setting(args), constraints=",".join(args.constraint) or None)
+    made = balanced(
+        commands.setting(args),
+        constraints=arguments.constraints_of(args),
+        options=arguments.options_of(args),
+    )
     if args.json:
         print_json(made.to_dict())
     else:

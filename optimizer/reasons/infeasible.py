@@ -7,7 +7,8 @@ from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.plan import Infeasible
-from meshwright.optimizer.reasons.clash import MEMORY, Clash, clash_of
+from meshwright.optimizer.reasons.clash import clash_of
+from meshwright.optimizer.reasons.limits import MEMORY, Clash
 from meshwright.optimizer.reasons.short import Short, short_of
 from meshwright.optimizer.reasons.solving import Case, solve
 from meshwright.optimizer.reasons.ways import WayOut, ways_out
@@ -52,7 +53,7 @@ def why_none(
     if no is None and (fits := solve(case, options, first=True).feasible) is not False:
         told = "has a plan" if fits else "is not settled within the effort; raise refinements of SolveOptions"
         raise InputError(f"why none: the question {told}")
-    clash = clash_of(case, options)
+    clash = no.clash if no is not None and no.clash is not None else clash_of(case, options)
     known = None if no is None or no.layout is None else (no.layout, no.short_bytes or 0.0)
     short = short_of(case, options, known) if MEMORY in clash.kinds else None
     return WhyNone(clash, short, ways_out(case, clash, short, options))

@@ -13,11 +13,18 @@ from meshwright.optimizer.space import Space
 
 @dataclass(frozen=True)
 class Case:
-    """A question that can lose its parts: `rules` are those of every layout, `wishes` the user's constraints."""
+    """A question that can lose its parts: `rules` are those of every layout, `wishes` the user's constraints.
+
+    Attributes:
+        unbound: names of the launcher's rules that are left out. placed: the degrees must fit the network together. With
+            either a case can only be listed (`reasons.rule_clash`), not solved.
+    """
 
     setting: Setting
     wishes: tuple[Constraint, ...]
     rules: tuple[Rule, ...] = RULES
+    unbound: frozenset[str] = frozenset()
+    placed: bool = True
 
     @property
     def space(self) -> Space:

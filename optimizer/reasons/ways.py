@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.costmodel.estimate import digits, estimate
-from meshwright.costmodel.layout import OFFLOADS, Layout
+from meshwright.costmodel.layout import Layout
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import NUMBERS, Constraint, parse_constraints
 from meshwright.optimizer.decode import layout_of
-from meshwright.optimizer.reasons.clash import CONSTRAINT, ENDLESS, HOST_MEMORY, LAUNCHER, MEMORY, Clash
+from meshwright.optimizer.reasons.limits import CONSTRAINT, ENDLESS, HOST_MEMORY, LAUNCHER, MEMORY, Clash
 from meshwright.optimizer.reasons.machine import with_host_memory
 from meshwright.optimizer.reasons.machines import larger, roomier
 from meshwright.optimizer.reasons.short import Short, with_usable

@@ -6,12 +6,15 @@ from typing import Any
 
 from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.layout import layout_pairs
+from meshwright.costmodel.offloads import in_order
 from meshwright.costmodel.setting import Setting
-from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type
+from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
 from meshwright.optimizer.compare import Comparison, compare
 from meshwright.optimizer.constraints import NUMBERS, WORDS, parse_constraints
 from meshwright.optimizer.plan import SCHEMA_VERSION, Infeasible, Plan
-from meshwright.optimizer.reasons.clash import MEMORY, Clash, clash_of
+from meshwright.optimizer.reasons.clash import clash_of
+from meshwright.optimizer.reasons.headline import narrowed
+from meshwright.optimizer.reasons.limits import MEMORY, Clash
 from meshwright.optimizer.reasons.question import Question, question_of
 from meshwright.optimizer.reasons.short import Short, short_of
 from meshwright.optimizer.reasons.solving import Case
@@ -19,6 +22,7 @@ from meshwright.optimizer.recommend import recommend_in, space_of
 from meshwright.optimizer.solve import SolveOptions
 from meshwright.optimizer.wishes import refuse_impossible
 
+_MIXED = {*"*|;(:"}  # what only policies by layer or by tensor are written with
 SAME, TIE, SLOWER, FASTER, NONE = "the plan itself", "a tie", "slower", "faster", "no such plan"
 
 
@@ -26,13 +30,14 @@ SAME, TIE, SLOWER, FASTER, NONE = "the plan itself", "a tie", "slower", "faster"
 class WhyNot:
     """What became of a layout that was asked for.
 
-    Attributes:
-        asked: the layout as written. pinned: the same as constraints.
-        verdict: SAME, TIE, SLOWER or NONE; FASTER where the plan was not proven to be the best.
-        plan: the best plan of the question. other: the best with what was asked for; None where there is none.
-        comparison: `plan` against `other`, term by term.
-        refusal: the rule that what was asked for breaks by itself, where it does.
-        clash, short: else what it clashes with, and the memory that it misses.
+        Attributes:
+            asked: the layout as written. pinned: the same as constraints.
+            verdict: _MIXED = {*"*|;(:"}  # what only policies by layer or by tensor are written with
+    SAME, TIE, SLOWER or NONE; FASTER where the plan was not proven to be the best.
+            plan: the best plan of the question. other: the best with what was asked for; None where there is none.
+            comparison: `plan` against `other`, term by term.
+            refusal: the rule that what was asked for breaks by itself, where it does.
+            reason, clash, short: else a sentence of what it clashes with, the same as limits, and the memory that it misses.
     """
 
     asked: str
@@ -42,6 +47,7 @@ class WhyNot:
     other: Plan | None = None
     comparison: Comparison | None = None
     refusal: str | None = None
+    reason: str | None = None
     clash: Clash | None = None
     short: Short | None = None
 
@@ -63,6 +69,7 @@ class WhyNot:
             "other": None if self.other is None else self.other.to_dict(),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),
             "refusal": self.refusal,
+            "reason": self.reason,
             "clash": None if self.clash is None else self.clash.to_dict(),
             "short": None if self.short is None else self.short.to_dict(),
         }
@@ -105,10 +112,11 @@ def why_not_in(asked: Question, layout: str, options: SolveOptions | None = None
         other = recommend_in(given, both, options)
     except Infeasible as no:
         case = Case(given, wishes)
-        clash = clash_of(case, options)
+        no = narrowed(no, given, both, options)
+        clash = no.clash or clash_of(case, options)
         known = None if no.layout is None else (no.layout, no.short_bytes or 0.0)
         short = short_of(case, options, known) if MEMORY in clash.kinds else None
-        return WhyNot(layout, pin_text, NONE, plan, clash=clash, short=short)
+        return WhyNot(layout, pin_text, NONE, plan, reason=no.reason, clash=clash, short=short)
     return WhyNot(layout, pin_text, _verdict(plan, other), plan, other, compare(plan, other))
 
 
@@ -149,10 +157,15 @@ def pinned(layout: str) -> tuple[str, ...]:
             )
         if name not in (*NUMBERS, *WORDS):
             raise UnknownNameError("layout key", name, (*NUMBERS, *WORDS))
+        if name == "recompute" and word not in WORDS[name] and (_MIXED & {*word}):
+            raise LayoutError(
+                f"recompute={shown(word)} says it layer by layer or tensor by tensor, and why-not pins one policy for all "
+                f"layers: {', '.join(WORDS[name])} (any without a name); price that layout with estimate --layout"
+            )
         if "/" in word:
             raise LayoutError(
                 f"{name}={word} gives one each; pin one for all, or price that layout with estimate"
             )
-        out.append(f"{name}=={word}")
+        out.append(f"{name}=={in_order(word) if name == 'offload' else word}")
     parse_constraints(", ".join(out))
     return tuple(out)

@@ -1,18 +1,20 @@
 """The page for a plan or an estimate. Reads the answer only, so a plan from a file shows the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshwright.costmodel.estimate import StepEstimate
-from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.hardware.units import human_bytes, human_count
 from meshwright.optimizer.plan import Plan, Priced
 from meshwright.optimizer.report import words
 from meshwright.optimizer.report.launcher import cost
 from meshwright.optimizer.report.page import Block, alarm, bullet, faint, headline, line, table, title
 from meshwright.optimizer.report.proof import certificate, funnel, next_best
+from meshwright.optimizer.report.recompute import by_stage, summed
 
 _BAR = 28
+_MOST_RUNS = 16  # of equal stages, told one by one
 _NAMES = len("dp_replicate")
 
 
@@ -125,8 +127,19 @@ def _knobs(plan: Priced) -> Iterator[tuple[str, str]]:
     yield "stages", words.stages(layout)
     if layout.dp_shard == 1:
         yield "ZeRO", f"{layout.zero}: {words.ZERO[layout.zero]}{words.kept(layout)}"
-    yield "recompute", words.policies(layout, plan.inputs["model"].get("kinds", ()))
+    yield from _recompute(layout, plan.inputs["model"].get("kinds", ()))
     yield "offload", layout.offload
+
+
+def _recompute(layout: Layout, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """A line for each run of equal stages; of very many only what they come to."""
+    lines = by_stage(layout, kinds)
+    if len(lines) > _MOST_RUNS:
+        lines = [
+            f"{summed(layout.policy_words, layout.layers_per_stage, kinds)}; {len(lines)} runs of stages differ"
+        ]
+    yield "recompute", lines[0]
+    yield from (("", text) for text in lines[1:])
 
 
 def _step(plan: Priced) -> Iterator[Block]:

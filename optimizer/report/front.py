@@ -1,6 +1,7 @@
 """The page, the table file and the picture of a front."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
@@ -21,10 +22,11 @@ def front(made: Front) -> Iterator[Block]:
     yield title(f"Front of {made.axes[0]} and {made.axes[1]}", words.plural(len(made.points), "plan"))
     kinds = made.inputs["model"].get("kinds", ())
     shown = [words.visible(point.layout, kinds) for point in made.points]
-    columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
+    columns = words.apart([point.layout for point in made.points], shown)
+    decimals = _decimals([point.step_s for point in made.points])
     rows = [
         (
-            *_figures(point),
+            *_figures(point, decimals),
             *([] if made.proven else ["yes" if point.proven else "no"]),
             *(cells[c] for c in columns),
         )
@@ -51,8 +53,17 @@ def front(made: Front) -> Iterator[Block]:
     yield faint("chips and cost are those used: idle chips are not paid for. GiB: on the fullest device.")
 
 
-def _figures(point: Point) -> tuple[str, ...]:
-    decimals = words.decimals_for(point.step_s)
+def _decimals(steps_s: Sequence[float]) -> int:
+    """Decimals that four digits of the fastest take, and up to three more where neighbours would look the same."""
+    least = words.decimals_for(min(steps_s))
+    for more in range(4):
+        shown = [words.fixed(step_s, least + more) for step_s in steps_s]
+        if all(a != b for a, b in pairwise(shown)):
+            break
+    return least + more
+
+
+def _figures(point: Point, decimals: int) -> tuple[str, ...]:
     return (
         words.fixed(point.step_s, decimals),
         f"{point.chips:,g}",
@@ -62,7 +73,7 @@ def _figures(point: Point) -> tuple[str, ...]:
 
 
 def write(path: str | PathLike[str], made: Front) -> None:
-    """A row for each plan: what it takes on every axis, then its layout.
+    """A row for each plan: what it takes on every axis, then its layout, policies as its text has them.
 
     Errors: InputError where the file cannot be written.
     """
@@ -75,10 +86,21 @@ def write(path: str | PathLike[str], made: Front) -> None:
         "proven",
     )
     rows: list[Sequence[Cell]] = [
-        (p.step_s, p.chips, p.device_bytes, p.cost, p.proven, *words.visible(p.layout, kinds).values())
+        (
+            p.step_s,
+            p.chips,
+            p.device_bytes,
+            p.cost,
+            p.proven,
+            *(words.visible(p.layout, kinds) | _in_full(p)).values(),
+        )
         for p in made.points
     ]
     write_rows(path, (*names, *words.visible(made.points[0].layout, kinds)), rows)
+
+
+def _in_full(point: Point) -> dict[str, str]:
+    return {"recompute": ";".join("/".join(stage) for stage in point.layout.policy_words)}
 
 
 def draw_front(path: Path, made: Front) -> None:

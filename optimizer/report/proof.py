@@ -21,7 +21,7 @@ def next_best(plan: Plan) -> Iterator[Block]:
     kinds = plan.inputs["model"].get("kinds", ())
     layouts = [plan.layout, *(r.layout for r in plan.runner_ups)]
     shown = [words.visible(layout, kinds) for layout in layouts]
-    columns = [name for name in shown[0] if len({s[name] for s in shown}) > 1]
+    columns = words.apart(layouts, shown)
     proof = plan.certificate
     nominal, unit = proof.value_s, "step, s"
     values = [nominal, *(r.value_s for r in plan.runner_ups)]
@@ -50,7 +50,7 @@ def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[
     yield title("Certificate", f"{proof.status} over the stated space {proof.space_hash}")
     decimals = words.decimals_for(proof.value_s) + 3
     value, bound = (words.fixed(s, decimals) for s in (proof.value_s, proof.bound_s))
-    gap = f"gap {proof.gap:.1e}, of it rounding {proof.slack_s / proof.value_s:.1e}"
+    gap = f"gap {proof.gap:.1e}, of it rounding {min(proof.gap, proof.slack_s / proof.value_s):.1e}"
     if proof.goal == "step":
         yield line(f"value {value} s; no plan of the space is modelled below {bound} s ({gap})")
     elif proof.goal == "cost":
@@ -91,6 +91,7 @@ def _limit(proof: Certificate) -> str:
 
 def funnel(entered: dict[str, int], removed: dict[str, int], solved: int | None = None) -> Iterator[Block]:
     """How many candidates each named rule removed."""
+    entered = {level: count for level, count in entered.items() if level != "solved" or solved is None}
     known = [level for level in _LEVELS if level in entered] + sorted(set(entered) - set(_LEVELS))
     counts = [f"{entered[level]:,} {level}" for level in known]
     counts += [f"{solved:,} solved exactly"] if solved is not None else []
@@ -108,4 +109,5 @@ def infeasible(error: Infeasible) -> Iterator[Block]:
         yield title("Closest miss", f"{words.plural(error.layout.devices, 'device')}; {short}")
         yield table([tuple(cells.values())], "l" * len(cells), header=tuple(cells))
         yield line(words.stages(error.layout))
-    yield from funnel({}, error.removed)
+    if error.removed:
+        yield from funnel({}, error.removed)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.reasons.balance import Balance
 from meshwright.optimizer.reasons.band import Band
-from meshwright.optimizer.reasons.clash import Clash
 from meshwright.optimizer.reasons.infeasible import WhyNone
+from meshwright.optimizer.reasons.limits import Clash
 from meshwright.optimizer.reasons.shadow import MORE, ShadowPrices
 from meshwright.optimizer.reasons.short import Short
 from meshwright.optimizer.reasons.why_not import FASTER, NONE, SAME, TIE, WhyNot
@@ -52,7 +52,9 @@ def why_not(made: WhyNot) -> Iterator[Block]:
     """One screen."""
     yield headline(f"Why not {made.asked}?")
     if made.verdict == NONE:
-        yield alarm(f"No plan has it: {made.refusal}" if made.refusal else "No plan has it (proven).")
+        yield alarm(
+            f"No plan has it: {made.refusal}" if made.refusal else f"No plan has it (proven): {made.reason}"
+        )
         if made.clash is not None:
             yield from _clash(made.clash)
         if made.short is not None:
@@ -79,7 +81,7 @@ def shadow(made: ShadowPrices) -> Iterator[Block]:
         (
             p.name,
             ("" if p.proven else "<") + words.seconds(p.step_s),
-            f"{-max(p.gain, 0.0):.2%}",
+            words.less(p.gain),
             "another plan is best" if p.moved else "the plan stays",
         )
         for p in made.prices
@@ -130,7 +132,7 @@ def band(made: Band, robust: bool) -> Iterator[Block]:
         "Inside the error band", f"{words.plural(count, 'plan')} within {made.band:.0%} of the best{some}"
     )
     shown_cells = [words.visible(p.layout, ()) for p in made.plans]
-    columns = [name for name in shown_cells[0] if len({cells[name] for cells in shown_cells}) > 1]
+    columns = words.apart([p.layout for p in made.plans], shown_cells)
     best_s = made.plans[0].value_s
     decimals = words.decimals_for(best_s)
     kept = sorted({*thinned(count), made.robust})
@@ -154,8 +156,9 @@ def band(made: Band, robust: bool) -> Iterator[Block]:
             else f"number {made.robust + 1}, not the best at the stated rates"
         )
         yield title("Robust", same)
+        best = f"; of the best plan {words.seconds(made.plans[0].worst_s)}" if made.robust else ""
         yield line(
-            f"its worst case ({chosen.worst}) is {words.seconds(chosen.worst_s)} a step, the least of those listed; of the best "
-            f"plan {words.seconds(made.plans[0].worst_s)}. Cases: {', '.join(made.cases)}."
+            f"its worst case ({chosen.worst}) is {words.seconds(chosen.worst_s)} a step, the least of those listed{best}. "
+            f"Cases: {', '.join(made.cases)}."
         )
     yield faint(f"band: {made.band_source}")

@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from meshwright.costmodel.layout import DIMENSIONS, Layout, layout_text
-from meshwright.costmodel.tensors import NO_LAYERS
+from meshwright.optimizer.report.recompute import summed
 
 # What each exposed part of a step is.
 PARTS = {
@@ -62,6 +62,11 @@ def size_of(params: int) -> str:
 
 def percent(share: float, decimals: int = 1) -> str:
     return f"{share:.{decimals}%}"
+
+
+def less(share: float) -> str:
+    """`-1.20%` of a share that is saved; nothing saved, or less than is shown, has no sign."""
+    return f"-{share:.2%}" if round(share, 4) > 0 else f"{0:.2%}"
 
 
 def plural(count: int, noun: str) -> str:
@@ -148,32 +153,21 @@ def layout_option(layout: Layout) -> str:
     return f"--layout '{' '.join(words)}'"
 
 
-def policies(layout: Layout, kinds: Sequence[str]) -> str:
-    """`elementwise`, per layer kind `dense: none, moe: full`, or by runs of equal stages `stages 0-3: full; ...`."""
-    runs, at = [], 0
-    for words, run in groupby(layout.policy_words):
-        length = len(list(run))
-        where = f"stage {at}" if length == 1 else f"stages {at}-{at + length - 1}"
-        runs.append((where, _by_kind(words, kinds)))
-        at += length
-    return runs[0][1] if len(runs) == 1 else "; ".join(f"{where}: {words}" for where, words in runs)
-
-
-def _by_kind(words: Sequence[str], kinds: Sequence[str]) -> str:
-    if len(words) == 1:
-        return words[0].replace("|", " | ")
-    named = kinds if len(kinds) == len(words) else [f"kind {k}" for k in range(len(words))]
-    told = [(kind, word.replace("|", " | ")) for kind, word in zip(named, words, strict=True)]
-    return ", ".join(f"{kind}: {word}" for kind, word in told if word != NO_LAYERS)
-
-
 def kept(layout: Layout) -> str:
     """What is said of weights that stay gathered from forward to backward."""
     return "" if layout.reshard else ", weights kept for backward"
 
 
+def apart(layouts: Sequence[Layout], shown: Sequence[dict[str, str]]) -> list[str]:
+    """Names of what differs among layouts, `shown` as `visible` gives it; recompute also where only its full text does."""
+    different = {name for name in shown[0] if len({cells[name] for cells in shown}) > 1}
+    if len({layout.policy_words for layout in layouts}) > 1:
+        different.add("recompute")
+    return [name for name in shown[0] if name in different]
+
+
 def visible(layout: Layout, kinds: Sequence[str]) -> dict[str, str]:
-    """What tells two plans apart, by name, in the order shown."""
+    """What tells two plans apart, by name, in the order shown; recompute in brief."""
     return {
         **{name: str(getattr(layout, name)) for name in DIMENSIONS},
         "zero": str(layout.zero),
@@ -183,6 +177,6 @@ def visible(layout: Layout, kinds: Sequence[str]) -> dict[str, str]:
         "vpp": str(layout.vpp),
         "cp_kind": layout.cp_kind if layout.cp > 1 else "-",
         "micro_batch": str(layout.micro_batch),
-        "recompute": policies(layout, kinds),
+        "recompute": summed(layout.policy_words, layout.layers_per_stage, kinds),
         "offload": layout.offload,
     }

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.hostlink import parts_on_host
-from meshwright.costmodel.layout import OFFLOADS
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.optimizer.space import Space
 from meshwright.search.shape import Floats
 from meshwright.search.trained.floors import least_device_bytes, step_floor_s

@@ -286,6 +286,25 @@ CASES = [
         "--expert-capacity 0",
         "expert_capacity 0.0 is outside 0.1 to 100 (rows of every expert over the mean)",
     ),
+    (
+        MORE,
+        "--expert-capacity 1.25",
+        "expert_capacity 1.25 changes nothing: tiny has no experts; leave it out",
+    ),
+    (
+        MORE,
+        "--constraint tp==1,,",
+        "the constraint string 'tp==1,,' has nothing between two commas or beside one; write 'tp<=8, pp==1'",
+    ),
+    (
+        MORE,
+        "--why-not recompute=full*3|none*29",
+        (
+            "recompute='full*3|none*29' says it layer by layer or tensor by tensor, and why-not pins one policy for all "
+            "layers: none, elementwise, attention, mlp, full, tensors (any without a name); price that layout with estimate "
+            "--layout"
+        ),
+    ),
     (MORE, "--moe-imbalance nan", "--moe-imbalance: 'nan' is not a finite number"),
     (MORE, "--moe-imbalance 1e400", "--moe-imbalance: '1e400' is not a finite number"),
     (MORE, "--runner-ups=-1", "--runner-ups: '-1' is not a whole number from 0 to 100"),

@@ -13,6 +13,7 @@ from meshwright.optimizer.recommend import recommend
 from meshwright.optimizer.report import words
 from meshwright.optimizer.report.answer import answer
 from meshwright.optimizer.report.page import WIDTH, render, table
+from meshwright.optimizer.report.recompute import summed
 
 Capture = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("folder")
@@ -267,6 +268,64 @@ def test_compare_page(capsys: Capture) -> None:
         assert wanted in text
     same = show(capsys, "compare a.yaml a.yaml")
     assert "equally fast" in same and "Layout   the same" in same
+
+
+def test_compare_tells_policies_in_one_line(capsys: Capture) -> None:
+    """By their layers over the model, listed while that is short; as data they are told in full."""
+    ask = "estimate tiny.json --cluster h100:8x1 --batch 64Ki --seq 4096 --layout"
+    show(capsys, f"{ask} pp=2,dp=4,zero=1,recompute=full*2;full -o a.yaml")
+    show(capsys, f"{ask} pp=2,dp=4,zero=1,recompute=save(core+up);none -o b.yaml")
+    layout = show(capsys, "compare a.yaml b.yaml").partition("Totals")[0]
+    assert re.search(r"^  recompute  full +2 save\(core\+up\), 2 none$", layout, re.MULTILINE)
+    assert "policies" not in layout
+    long = "save(norm1+qkv+core+out+norm2+up+act)"
+    show(capsys, f"{ask} pp=2,dp=4,zero=1,recompute={long};elementwise -o c.yaml")
+    assert "2 save 7 tensors, 2 elementwise" in show(capsys, "compare a.yaml c.yaml")
+    assert f"{long};elementwise" in show(capsys, "compare a.yaml c.yaml --json")
+
+
+@pytest.mark.parametrize(
+    ("stages", "layers", "kinds", "text"),
+    [
+        ("full", (32,), (), "full"),
+        ("full*3|none*5;none", (8, 8), (), "13 none, 3 full"),
+        ("full*3|none*5", (8, 8), (), "10 none, 6 full"),
+        ("save(core+up):offload(up)*3|none*5;none", (8, 8), (), "13 none, 3 save 2 tensors (1 on host)"),
+        ("full;none;mlp;attention", (4, 4, 4, 4), (), "4 policies"),
+        ("none/full;-/full", (3, 3), ("dense", "moe"), "dense: none, moe: full"),
+        ("none/full*2|none*1;-/none", (4, 3), ("dense", "moe"), "dense: none, moe: 2 full, else none"),
+        ("none/full;-/none", (4, 3), ("dense", "moe"), "dense: none, moe: 2 policies"),
+        ("save(core)/-;full/-", (2, 2), ("dense", "moe"), "dense: 2 policies"),
+    ],
+)
+def test_policies_are_summed(stages: str, layers: tuple[int, ...], kinds: tuple[str, ...], text: str) -> None:
+    assert summed([stage.split("/") for stage in stages.split(";")], layers, kinds) == text
+
+
+def test_next_best_plans_that_differ_in_policies_alone_say_so(plan: Plan) -> None:
+    """Also where the sums are alike: the column stays."""
+    text = ("save(core+up)*3|none*29", "save(core+out)*3|none*29")
+    first, second = (replace(plan.layout, policies=("none",), stage_policies=((w,),)) for w in text)
+    other = replace(plan.runner_ups[0], layout=second)
+    told = page(replace(plan, layout=first, runner_ups=(other,))).partition("Next best plans")[2]
+    assert told.count("29 none, 3 save 2 tensors") == 2 and "save(core" not in told
+
+
+def test_long_policies_leave_the_page_its_columns(plan: Plan) -> None:
+    word = "save(norm1+qkv+core+out+norm2+up+act+unfused):offload(input+qkv+core+out+up)"
+    layout = replace(
+        plan.layout, offload="activations", policies=("none",), stage_policies=((f"{word}*8|none:offload(input)*24",),)
+    )  # fmt: skip
+    text = page(replace(plan, layout=layout))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert re.search(r"^  stages +32 layers$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.012, "-1.20%"), (0.0, "0.00%"), (4e-5, "0.00%"), (-1e-9, "0.00%")]
+)
+def test_nothing_saved_has_no_sign(share: float, text: str) -> None:
+    assert words.less(share) == text
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from functools import cache
 from typing import Any
 
 from meshwright.costmodel.comm import GROUPS, BestComm
-from meshwright.costmodel.layout import CP_KINDS, DIMENSIONS, OFFLOADS, Layout, with_stages
+from meshwright.costmodel.layout import CP_KINDS, DIMENSIONS, Layout, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.placement import enumerate_placements
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.rows import Rows
@@ -62,7 +63,7 @@ def draw_layout(rng: random.Random, experts: bool, offload: bool) -> Layout:
         sp=rng.choice((True, False)),
         pp=pp,
         vpp=vpp,
-        schedule="interleaved" if vpp > 1 else rng.choice(("gpipe", "1f1b")),
+        schedule="interleaved" if vpp > 1 else rng.choice(("gpipe" if pp > 1 else "1f1b", "1f1b")),
         ep=rng.choice(room),
         etp=etp,
         micro_batch=rng.choice((1, 2)),

@@ -156,6 +156,11 @@ def test_layouts_and_estimates_survive_json() -> None:
         ("recompute=full/none", Layout(policies=("full", "none"))),
         ("sp=False,tp=2", Layout(sp=False, tp=2)),
         ("offload=optimizer+activations", Layout(offload="optimizer+activations")),
+        ("offload=activations+optimizer", Layout(offload="optimizer+activations")),
+        (
+            "zero=3,dp=2,offload=parameters+optimizer+activations",
+            Layout(dp_shard=2, zero=3, offload="optimizer+parameters+activations"),
+        ),
         ("micro_batch=4,sequences=64,cp=2,zero=1,cp_kind=all_gather",
          Layout(micro_batch=4, sequences=64, cp=2, zero=1, cp_kind="all_gather")),
     ],

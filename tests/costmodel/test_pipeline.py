@@ -56,6 +56,8 @@ def test_peak_in_flight_is_the_simulators(schedule: str, v: int) -> None:
     """Activation memory is in-flight micro-batches times saved bytes, so the count must be exact."""
     for p in (1, 2, 3, 4, 7, 8, 16) if v == 1 else (2, 3, 4, 8):
         for m in (1, 2, 3, 5, 8, 16, 40) if v == 1 else (p, 2 * p, 3 * p, 8 * p):
+            if p == 1 and schedule == "gpipe":
+                continue  # no layout: without a pipeline the schedule is 1f1b
             held = pipeline.in_flight(rows(schedule, p, m, v), np.arange(p)[None, :])[0]
             assert held.tolist() == [peak_in_flight(schedule, s, p, m, v) for s in range(p)], (p, m)
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from costmodel_cases import make_setting
 
-from meshwright.costmodel.layout import OFFLOADS, Layout, parse_layout, with_stages
+from meshwright.costmodel.layout import Layout, parse_layout, with_stages
 from meshwright.costmodel.legal import check_layout
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.policies import Costs, policies_of, tensor_bits
 from meshwright.costmodel.policy_front import Node, codes_of, front
 from meshwright.costmodel.rows import Rows
@@ -270,7 +271,8 @@ def test_policies_that_cannot_be_are_refused(world: World, words: dict[str, Any]
     [
         ({"policies": ("save(core):offload(up)",)}, "recompute='save(core):offload(up)' keeps up on the host and does not save it; save it, or leave it out of the list"),
         ({"policies": ("full:offload(input)",)}, "recompute='full:offload(input)' lists tensors for the host, but offload=none; use offload=activations, or drop the list"),
-        ({"policies": ("save(cor)",)}, "unknown tensor 'cor'; did you mean core or norm2 or norm1? (recompute='save(cor)')"),
+        ({"policies": ("save(qkv+)",)}, "recompute='save(qkv+)': a tensor is missing in 'qkv+'; write save(core+up)"),
+        ({"policies": ("save(cor)",)}, "unknown tensor 'cor'; did you mean core or norm2 or norm1? Known: act, core, expert_act, expert_down, expert_up, input, latent, norm1, norm2, out, qkv, router, unfused, up (recompute='save(cor)')"),
     ],
 )  # fmt: skip
 def test_words_that_do_not_read_are_refused(words: dict[str, Any], message: str) -> None:

@@ -40,6 +40,7 @@ LAYOUT = [
     ({"cp_kind": "star"}, "cp_kind='star' is not one of ring, all_to_all, all_gather"),
     ({"schedule": "zbv"}, "schedule='zbv' is not one of gpipe, 1f1b, interleaved, zb_h1, zb_h2, dualpipev"),
     ({"schedule": "zb_h1"}, "schedule=zb_h1 needs a pipeline, but pp is 1; use schedule=1f1b"),
+    ({"schedule": "gpipe"}, "schedule=gpipe needs a pipeline, but pp is 1; use schedule=1f1b"),
     ({"schedule": "dualpipev", "pp": 2}, "vpp=1 does not go with schedule=dualpipev; interleaved takes vpp above 1, dualpipev vpp=2, any other vpp=1"),
     ({"offload": "disk"}, "offload='disk' is not one of none, activations, optimizer, optimizer+activations, optimizer+gradients, optimizer+gradients+activations, parameters, parameters+activations, optimizer+parameters, optimizer+parameters+activations, optimizer+gradients+parameters, optimizer+gradients+parameters+activations"),
     ({"policies": ("some",)}, "recompute='some' is not one of none, elementwise, attention, mlp, full, and no list of what is saved, such as save(core+up)"),

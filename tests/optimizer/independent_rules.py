@@ -172,7 +172,7 @@ def well_formed(x: Candidate) -> bool:
         x.schedule == "dualpipev" and x.vpp > 2
     ):
         return False
-    if x.pp == 1 and x.schedule not in ("1f1b", "gpipe"):
+    if x.pp == 1 and x.schedule != "1f1b":
         return False
     return x.cp_kind in CP_KINDS and x.etp in (1, x.tp)
 

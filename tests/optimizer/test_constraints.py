@@ -18,7 +18,8 @@ from wishes import (
     Wish,
 )
 
-from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
+from meshwright.costmodel.layout import CP_KINDS, Layout
+from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import CODES, away
@@ -59,9 +60,9 @@ def holding(text: str) -> list[int]:
         ("recompute in {none,full}, zero>2", [("recompute", "in", ("none", "full")), ("zero", ">", ("2",))]),
         ("sp != true", [("sp", "!=", ("true",))]),
         ("tp<=8, tp>=2", [("tp", "<=", ("8",)), ("tp", ">=", ("2",))]),
-        ("tp<=8,", [("tp", "<=", ("8",))]),
+        ("offload != activations+optimizer", [("offload", "!=", ("optimizer+activations",))]),
         ("", []),
-        (" , ", []),
+        ("  ", []),
     ],
 )
 def test_what_is_read(text: str, parts: list[tuple[str, str, tuple[str, ...]]]) -> None:

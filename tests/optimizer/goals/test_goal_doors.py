@@ -1,7 +1,9 @@
 """Goals and fronts at the doors: the command line, files, messages; docs/goals.md is executed."""
 
 import csv
+import inspect
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pages import check_printed, commands, run_python
 import meshwright as mw
 from meshwright.costmodel.goals import GOALS
 from meshwright.hardware.errors import InputError
-from meshwright.optimizer.cli import main
+from meshwright.optimizer.cli import build_parser, main
 from meshwright.optimizer.goals.front import AXES
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "goals.md").read_text(encoding="utf-8")
@@ -85,6 +87,32 @@ def test_bad_arguments_get_typed_errors() -> None:
     ):
         with pytest.raises(InputError):
             mw.front("llama-3-8b", "h100:8x1", RUN, **words)  # type: ignore[arg-type]
+
+
+def test_the_front_takes_what_its_command_takes() -> None:
+    """Every option of the question and of the walk, by its name in Python."""
+    _, subparsers = build_parser()
+    options = {action.dest for action in subparsers.choices["front"]._actions}
+    of_training = {"batch", "seq", "tokens", "optimizer", "dtype", "moe_imbalance", "expert_capacity", "mtp"}
+    of_cluster = {"host_memory", "cpu_update", "fabric"}
+    of_options = {"refinements", "work_limit", "batch_sizes", "seed"}
+    shown_only = {"help", "csv", "plot", "progress", "json"}
+    taken = {*inspect.signature(mw.front).parameters} - {"constraints", "training", "options"}
+    assert options - of_training - of_cluster - of_options - shown_only - {"constraint"} == taken
+    assert of_options <= {f.name for f in fields(mw.SolveOptions)}
+    assert {*inspect.signature(mw.resolve).parameters} <= {*inspect.signature(mw.front).parameters}
+    assert {*inspect.signature(mw.resolve).parameters} <= {*inspect.signature(mw.recommend).parameters}
+
+
+def test_a_launcher_bounds_a_front_and_chips_are_counts() -> None:
+    made = mw.front("llama-3-8b", "h100:8x1", RUN, launcher="torchtitan", points=1)
+    point = made.points[0]
+    assert made.inputs["launcher"] == "torchtitan" and point.layout.zero in (0, 3)
+    assert isinstance(point.chips, int) and point.chips == 8
+    assert point.to_dict()["chips"] == 8
+    chip = mw.load_chip("tpu7x")
+    assert [chip.chips_of(n) for n in (1, 2, 16)] == [0.5, 1, 8]
+    assert isinstance(chip.chips_of(16), int)
 
 
 def test_a_plan_of_another_goal_is_read_back_and_not_asked_for_step_times(tmp_path: Path) -> None:

@@ -118,7 +118,13 @@ def test_limits_that_leave_nothing_are_part_of_the_clash(capsys: pytest.CaptureF
     line = "llama-3-70b --cluster h100:8x8 --batch 1Mi --seq 8192 --launcher torchtitan --constraint tp==16"
     assert main(["recommend", *shlex.split(line), "--json"]) == 3
     why = json.loads(capsys.readouterr().out)["why"]
-    assert {"kind": "launcher", "text": "what torchtitan can run"} in why["clash"]["limits"]
+    assert why["clash"]["limits"][1:] == [
+        {
+            "kind": "launcher",
+            "text": "torchtitan: tp divides the kv heads",
+            "says": "kv heads are never replicated; tp=16 does not divide 8: use a divisor",
+        }
+    ]
     assert "--launcher any" in [way["option"] for way in why["ways_out"]]
     with pytest.raises(Infeasible):
         mw.recommend("llama-3-70b", "h100:8x8", ASKED, launcher="torchtitan", constraints="tp==16")

@@ -20,8 +20,9 @@ from meshwright.optimizer.cli import main
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.plan import Infeasible, Plan
 from meshwright.optimizer.question import resolve
-from meshwright.optimizer.reasons.clash import CONSTRAINT, HOST_MEMORY, MEMORY, clash_of, without
+from meshwright.optimizer.reasons.clash import clash_of
 from meshwright.optimizer.reasons.infeasible import WhyNone, why_none
+from meshwright.optimizer.reasons.limits import CONSTRAINT, HOST_MEMORY, MEMORY, without
 from meshwright.optimizer.reasons.solving import Case, solve
 from meshwright.optimizer.recommend import recommend_in
 from meshwright.optimizer.solve import SolveOptions
@@ -152,7 +153,11 @@ def test_rules_are_named_where_constraints_leave_nothing_to_place() -> None:
     assert solve(case, QUICK, first=True).feasible is False
     clash = clash_of(case, QUICK)
     assert [str(x) for x in clash.limits] == [
-        "constraint 'tp==4'", "constraint 'cp==4'", "rule 'cp and tp divide the sequence'",
+        "constraint 'tp==4'", "constraint 'cp==4'",
+        (
+            "rule 'cp and tp divide the sequence': seq_len 48 is not a multiple of 2*cp (cp=4) times tp=4; use degrees "
+            "that divide it"
+        ),
     ]  # fmt: skip
     assert clash.proven
     for limit in clash.limits:
