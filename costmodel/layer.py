@@ -67,6 +67,11 @@ class Seconds:
         """The total without the wait for the host link."""
         return sum((s for part, s in self.parts.items() if part != "offload"), np.zeros_like(self.backward_s))
 
+    def times(self, count: int) -> "Seconds":
+        """So many of the same one after the other, as a piece beside the layers (`costmodel.mtp.added`)."""
+        parts = {part: count * s for part, s in self.parts.items()}
+        return Seconds(parts, count * self.backward_s, count * self.spare_s, {}, count * self.streamed)
+
     def __getitem__(self, index: Any) -> "Seconds":
         parts, again = ({k: v[index] for k, v in x.items()} for x in (self.parts, self.again_s))
         return Seconds(parts, self.backward_s[index], self.spare_s[index], again, self.streamed[index])
@@ -84,7 +89,7 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": _fsdp_loads(setting, params, GATHERS, rows, comm),
+        "fsdp": fsdp_loads(setting, params, GATHERS, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -209,7 +214,7 @@ def _ep_loads(
     return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
 
 
-def _fsdp_loads(
+def fsdp_loads(
     setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
 ) -> Array | None:
     """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
@@ -243,13 +248,19 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
     out = []
     fw = setting.framework
     for forward, params, trained, times, crossings in (
-        (shapes.embedding_s, shapes.first_params, shapes.first_params, fw.embedding_gathers, TABLE_CROSSINGS),
+        (
+            shapes.embedding_s,
+            shapes.embedding_params,
+            shapes.embedding_params,
+            fw.embedding_gathers,
+            TABLE_CROSSINGS,
+        ),
         (shapes.head_s, shapes.head_params, shapes.head_held, fw.head_gathers, HEAD_CROSSINGS),
     ):
         compute = 3.0 * forward
         loads = {
             "tp": None if tp is None else crossings * tp,
-            "fsdp": _fsdp_loads(setting, (params, none_routed), times, rows, comm),
+            "fsdp": fsdp_loads(setting, (params, none_routed), times, rows, comm),
         }
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}

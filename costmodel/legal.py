@@ -71,10 +71,31 @@ def _cuts_widths(setting: Setting, tp: Ints) -> Bools:
     return ok
 
 
+def _tp_cuts_tower(setting: Setting, rows: Rows) -> Bools:
+    return _cuts_tower(setting, rows.tp)
+
+
+def _cuts_tower(setting: Setting, tp: Ints) -> Bools:
+    tower = setting.model.tower
+    if tower is None or not setting.training.images:
+        return np.ones(len(tp), bool)
+    ok: Bools = (tower.kind.attention.heads % tp == 0) & (tower.kind.ffn.width % tp == 0)
+    return ok
+
+
+def _uncut_tower(setting: Setting, layout: Layout) -> str:
+    assert setting.model.tower is not None
+    kind = setting.model.tower.kind
+    return (
+        f"tp={layout.tp} does not divide the {kind.attention.heads} heads and the feed-forward width {kind.ffn.width} of the "
+        f"vision tower; use tp={listed(tp_choices(setting))}, or images=0"
+    )
+
+
 def tp_choices(setting: Setting) -> Ints:
     """Degrees of tp that cut the heads and the feed-forward widths of the model on its devices, ascending."""
     tp = np.arange(1, min(setting.cluster.devices, *(heads for heads, _ in _heads(setting))) + 1)
-    return tp[_cuts_heads(setting, tp) & _cuts_widths(setting, tp)]
+    return tp[_cuts_heads(setting, tp) & _cuts_widths(setting, tp) & _cuts_tower(setting, tp)]
 
 
 def listed(values: Iterable[object]) -> str:
@@ -183,6 +204,7 @@ RULES: tuple[Rule, ...] = (
             f"({', '.join(sorted({str(k.ffn.width or k.ffn.expert_width) for k in s.model.kinds}))}); use a divisor"
         ),
     ),
+    Rule("tp divides the vision tower", _tp_cuts_tower, _uncut_tower),
     Rule(
         "ep divides the experts and the stage",
         _experts,

@@ -17,10 +17,11 @@ from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.mtp import saved_beside_layer
 from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
-from meshwright.costmodel.pipeline import at_end
+from meshwright.costmodel.pipeline import at_end, at_start
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
+from meshwright.costmodel.tower import saved_beside_layers
 from meshwright.costmodel.workload import OPTIMIZER_STATE_BYTES
 from meshwright.costmodel.zero import expert_zero_ways, zero_ways
 
@@ -37,11 +38,12 @@ class MemoryCosts:
 
     Attributes:
         state: bytes of each state part per layer of a kind, shape [R, Q].
-        first, last: bytes of each state part of the embedding and of the head, shape [R].
+        first, last: bytes of each state part of the first and of the last stage beside their layers, shape [R].
         saved: bytes saved per layer, micro-batch in flight and kind on the device, [R, Q].
         working: while a layer of a lane runs backward: what it makes again or fetches, with gradients, [R, Q].
         gathers: whole weights gathered under ZeRO-3, [R].
         loss: on the last stage while the loss runs, [R]; or a multi-token-prediction module backward, if that is more.
+        tower: on the first stage of what the vision tower saves, [R]. tower_peak: while it runs backward, [R].
         mtp: on the last stage of what multi-token-prediction modules save, [R]. mtp_peak: while one runs backward, [R].
         deferred: bytes that one layer keeps per micro-batch whose weight gradients are still to run, [R, Q].
         host_state: bytes in host memory per layer of a kind, [R, Q]; `host_ends` of embedding and head.
@@ -56,6 +58,8 @@ class MemoryCosts:
     working: Array
     gathers: Array
     loss: Array
+    tower: Array
+    tower_peak: Array
     mtp: Array
     mtp_peak: Array
     host_state: Array
@@ -71,8 +75,8 @@ class MemoryCosts:
 
     @property
     def first_bytes(self) -> Array:
-        """Bytes of state of the embedding, [R]."""
-        total: Array = np.sum([self.first[p] for p in STATE_PARTS], axis=0)
+        """Bytes of state of the embedding and the vision tower, and of what this saves, [R]."""
+        total: Array = np.sum([self.first[p] for p in STATE_PARTS], axis=0) + self.tower
         return total
 
     @property
@@ -81,20 +85,15 @@ class MemoryCosts:
         total: Array = np.sum([self.last[p] for p in STATE_PARTS], axis=0) + self.mtp
         return total
 
-    def transient(self, working: Array, last: Array) -> Array:
-        """Bytes beside state and saved activations of stages whose heaviest layer needs `working`, [R, S]."""
-        return transient(working, self.gathers, self.loss, last)
 
-
-def transient(working: Array, gathers: Array, loss: Array, last: Array) -> Array:
-    """The same of columns: on the last stage the larger of a layer's and the loss's counts, [R, S].
+def transient(working: Array, gathers: Array, beside: Array) -> Array:
+    """Bytes beside state and saved activations: the larger of what a layer and what runs beside the layers needs, [R, S].
 
     Args:
-        working: bytes of the heaviest layer of each stage, [R, S]. last: whether a stage is the last, [R, S].
-        gathers, loss: [R].
+        working: bytes of the heaviest layer of each stage, [R, S]. gathers: [R].
+        beside: bytes while the vision tower or the loss runs, 0 on stages without, [R, S].
     """
-    layer = working + gathers[:, None]
-    held: Array = np.where(last, np.maximum(layer, loss[:, None]), layer)
+    held: Array = np.maximum(working + gathers[:, None], beside)
     return held
 
 
@@ -110,6 +109,7 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
     last = _state(setting, shapes.last_params, shapes.last_routed, shapes.last_vectors, rows)
     mtp, mtp_away, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing,) * 3
+    tower, tower_peak = _tower(setting, shapes) if setting.training.images else (nothing,) * 2
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
 
     def on_host(state: dict[str, Array]) -> Array:
@@ -127,6 +127,8 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
         working=_working(setting, shapes) + _state_in_transit(setting, shapes)[:, None],
         gathers=_gathers(setting, shapes),
         loss=np.maximum(_loss(setting, shapes), mtp_peak),
+        tower=tower,
+        tower_peak=tower_peak,
         mtp=mtp,
         mtp_peak=mtp_peak,
         host_state=np.stack([on_host(s) for s in per_kind], axis=1),
@@ -182,7 +184,9 @@ def _kept(setting: Setting, shapes: Shapes, kind: int) -> Array:
 def _state_in_transit(setting: Setting, shapes: Shapes) -> Array:
     """Gradients on their way to the host and weights on their way from it, of the heaviest layer or end."""
     rows, nothing = shapes.rows, np.zeros(len(shapes.rows))
-    pieces = [*shapes.params, (shapes.first_params, nothing), (shapes.head_held, nothing)]
+    pieces = [*shapes.params, (shapes.embedding_params, nothing), (shapes.head_held, nothing)]
+    if setting.training.images:
+        pieces += [*shapes.tower_layer.params, (shapes.tower_ends[0], nothing)]
     held = nothing
     for what, size in (("gradients", setting.framework.grad_bytes), ("parameters", BF16)):
         if rows.offloads(what).any():
@@ -249,3 +253,20 @@ def _mtp(setting: Setting, shapes: Shapes) -> tuple[Array, Array, Array]:
     saved = held * (own.saved[:, 0] + beside) + late * deferred + kept
     modules, away = setting.training.mtp, held * own.host_saved[:, 0]
     return modules * saved, modules * away, own.working[:, 0] + own.gathers
+
+
+def _tower(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
+    """Bytes that the vision tower saves on the first stage, and bytes while it runs backward, [R] each."""
+    tower, layer, one = setting.model.tower, setting.tower_layer, shapes.tower_layer
+    assert tower is not None
+    rows, (ends, vectors) = one.rows, shapes.tower_ends
+    held, late = at_start(shapes.rows)
+    beside = saved_beside_layers(setting, shapes)
+    deferred = np.where(rows.splits, tower.layers * _deferred(one)[:, 0] + beside, 0.0)
+    gathers = ends - (0.0 if setting.framework.shards_vectors else vectors)
+    stays = np.where((rows.reshard == 0) & (rows.shard > 1), gathers, 0.0)
+    kept = tower.layers * _kept(layer, one, 0) + BF16 * stays
+    saved = held * (tower.layers * one.chosen[0].device + beside) + late * deferred + kept
+    gathered = np.where(rows.zero == 3, 2 * BF16 * ends, 0.0)  # with the gradient, as of the head
+    peak = np.maximum(_working(layer, one)[:, 0] + _gathers(layer, one), beside + gathered)
+    return saved, peak + _state_in_transit(setting, shapes)

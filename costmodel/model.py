@@ -51,6 +51,7 @@ class Attention:
     v_head_dim: int
     window: int | None = None  # sliding window in tokens; None is full causal attention
     latent_width: int | None = None  # cached width per token of latent attention (kv_lora_rank + rope part)
+    causal: bool = True  # a query meets itself and what is before it; not in a vision tower
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,27 @@ class Mtp:
 
 
 @dataclass(frozen=True)
+class Tower:
+    """A vision tower with its projector: what makes tokens of images before the first layer of the language model.
+
+    An image is cut into patches, which all layers see; the projector turns them into fewer tokens of the sequence.
+    """
+
+    hidden: int
+    kind: LayerKind
+    layers: int
+    patches: int  # of one image
+    tokens: int  # that one image takes of a sequence
+    of_patches: tuple[Weight, ...]  # beside the layers: patch product, positions, last norm
+    projector: tuple[Weight, ...]  # of what becomes tokens
+
+    @property
+    def ends(self) -> tuple[Weight, ...]:
+        """Weights beside the layers."""
+        return self.of_patches + self.projector
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """A decoder-only language model.
 
@@ -120,6 +142,7 @@ class ModelSpec:
     max_seq_len: int | None = None
     notes: tuple[str, ...] = ()  # what the reader left out or assumed, for the user
     mtp: Mtp | None = None  # counted neither in `params` nor in `active_params`
+    tower: Tower | None = None  # likewise
 
     @property
     def layers(self) -> int:
@@ -153,6 +176,13 @@ class ModelSpec:
     def mtp_stored_params(self) -> int:
         """Parameters of one module as model files store it: with copies of the token table and of the head."""
         return self.mtp_params and self.mtp_params + self.table.params + self.head_matrix.params
+
+    @cached_property
+    def tower_params(self) -> int:
+        """Parameters of vision tower and projector; 0 where the model has none."""
+        if self.tower is None:
+            return 0
+        return self.tower.layers * self.tower.kind.params + sum(w.params for w in self.tower.ends)
 
     @cached_property
     def table(self) -> Weight:

@@ -57,13 +57,11 @@ def mtp_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
     streamed = state_bytes(setting, rows, join, join, GATHERS) + state_bytes(setting, rows, copy, copy, 1)
     if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
         parts["offload"] = wait
-    each = {part: modules * s for part, s in layer.parts.items()}
-    return added(Seconds(each, modules * layer.backward_s, nothing, {}, modules * layer.streamed),
-                 Seconds(parts, 2.0 * modules * forward, nothing, {}, streamed))  # fmt: skip
+    return added(layer.times(modules), Seconds(parts, 2.0 * modules * forward, nothing, {}, streamed))
 
 
 def _weight_loads(setting: Setting, shapes: Shapes, comm: Comm) -> Array:
-    """What `layer._fsdp_loads` is for a layer, of the joins of all modules and of the copy of the token table.
+    """What `layer.fsdp_loads` is for a layer, of the joins of all modules and of the copy of the token table.
 
     As collectives of all at once and of their mean size: the sum of best cases of different sizes is no bound.
     """

@@ -144,7 +144,7 @@ def reduction_s(setting: Setting, rows: Rows, comm: Comm, plain: Array, routed: 
     # Over dp_replicate all-reduce what the shard ranks hold; over edp everything, experts know no replicas.
     loads = comm.reduce("dp_replicate", wire * plain / rows.shard[:, None])
     scatters, gathers = (zero <= 1), (zero <= 2)  # ZeRO-0 gathers summed gradients instead of weights
-    count = scatters * 1 + gathers  # of their mean size, as in layer._fsdp_loads
+    count = scatters * 1 + gathers  # of their mean size, as in layer.fsdp_loads
     mean = (scatters * wire + gathers * np.where(zero == 0, wire, BF16)) / np.maximum(count, 1)
     for group, params in (("shard", plain), ("edp", routed)):
         if params.any():

@@ -240,7 +240,8 @@ def operator_flops(kind: LayerKind, seq_len: int, causal: bool = True) -> dict[s
     flops = dict.fromkeys(OPERATORS, 0.0)
     for weight in kind.weights:
         flops[operator_of(weight)] += weight_flops(weight, kind)
-    flops["core"] = core_flops(kind.attention, attention_span(seq_len, kind.attention.window, causal))
+    a = kind.attention
+    flops["core"] = core_flops(a, attention_span(seq_len, a.window, causal and a.causal))
     return flops
 
 
@@ -266,14 +267,13 @@ def model_flops(setting: Setting) -> float:
     """FLOPs of one training step that the model itself needs, without recompute.
 
     Three times forward: products of active parameters (the token table is a look-up), and the attention
-    kernel with its causal half only; multi-token-prediction modules that are trained among them. This is the numerator
-    of MFU.
+    kernel with its causal half only; multi-token-prediction modules and the vision tower, if they are trained, among
+    them. This is the numerator of MFU.
     """
-    training = setting.training
-    token = token_flops(setting.model, training.seq_len) + training.mtp * mtp_flops(
-        setting.model, training.seq_len
-    )
-    return TRAIN * token * training.global_batch_tokens
+    model, training = setting.model, setting.training
+    token = token_flops(model, training.seq_len) + training.mtp * mtp_flops(model, training.seq_len)
+    images = training.images * image_flops(model) if training.images else 0.0
+    return TRAIN * (token * training.global_batch_tokens + images * training.sequences)
 
 
 def mtp_flops(model: ModelSpec, seq_len: int) -> float:
@@ -282,6 +282,16 @@ def mtp_flops(model: ModelSpec, seq_len: int) -> float:
         return 0.0
     layer = sum(operator_flops(model.kinds[model.mtp.kind], seq_len).values())
     return float(layer) + sum(weight_flops(w) for w in model.mtp.weights) + head_flops(model)
+
+
+def image_flops(model: ModelSpec) -> float:
+    """Forward FLOPs of one image in vision tower and projector; 0 without any."""
+    tower = model.tower
+    if tower is None:
+        return 0.0
+    layers = tower.layers * sum(operator_flops(tower.kind, tower.patches).values())
+    patch = layers + sum(weight_flops(w) for w in tower.of_patches)
+    return tower.patches * patch + tower.tokens * sum(weight_flops(w) for w in tower.projector)
 
 
 def _hidden(kind: LayerKind) -> int:
@@ -305,7 +315,7 @@ def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Ar
 
 def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     a = kind.attention
-    flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window))
+    flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window, a.causal))
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
     moved = attention_bytes(shape.tokens, queries, shape.tokens, kv_width(kind, shape.tp))
     seconds: Array = np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)

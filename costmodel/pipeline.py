@@ -62,6 +62,19 @@ def peaks(rows: Rows, stage: Array) -> tuple[tuple[Array, Array], ...]:
     return (held - np.where(swaps, late, 0.0), late), (held, np.where(swaps, 0.0, late))
 
 
+def at_start(rows: Rows) -> tuple[Array, Array]:
+    """The same as `at_end` of what precedes the first layer.
+
+    As much as the first stage holds of all its layers, but for chunks: of the first one twice as many as there are
+    stages, since it is fullest when the last chunk of the first round has run backward.
+    """
+    m, p = rows.micro_batches, rows.pp
+    chunks = (rows.schedule == INTERLEAVED) | (rows.schedule == DUALPIPEV)
+    first = np.zeros((1, 1), np.int64)
+    held = np.where(chunks, np.minimum(m, 2 * p), in_flight(rows, first)[:, 0])
+    return held, np.where(rows.schedule == DUALPIPEV, 1, deferred(rows, first)[:, 0])
+
+
 def at_end(rows: Rows) -> tuple[Array, Array]:
     """(micro-batches in flight, those whose weight gradients are still to run) of what follows the last layer, [R] each.
 

@@ -67,6 +67,19 @@ class Setting:
         return replace(self, model=alone, training=replace(self.training, mtp=0))
 
     @cached_property
+    def tower_layer(self) -> "Setting":
+        """The same question about one layer of the vision tower alone, whose sequences are single images."""
+        tower = self.model.tower
+        assert tower is not None
+        alone = replace(
+            self.model, hidden=tower.hidden, kinds=(tower.kind,), pattern=(0,), mtp=None, tower=None
+        )
+        image = replace(
+            self.training, global_batch_tokens=tower.patches, seq_len=tower.patches, mtp=0, images=0
+        )
+        return replace(self, model=alone, training=image)
+
+    @cached_property
     def rates(self) -> "Rates":
         return Rates.of(self)
 
@@ -183,7 +196,7 @@ def setting(
         UnknownNameError: no such efficiency file, framework, overlap or streams.
         MissingFigureError: the chip has no peak for the compute dtype.
         WorkloadError: sequences longer than the positions the model has learned, more multi-token-prediction modules
-            than it carries.
+            than it carries, more images than fit a sequence or than a model without a vision tower takes.
     """
     for what, word, known in (
         ("overlap", overlap, get_args(Overlap)),
@@ -214,6 +227,7 @@ def setting(
             f"mtp {training.mtp} is more than the {carried} multi-token-prediction modules {model.name} carries; "
             f"use mtp <= {carried}"
         )
+    _check_images(model, training)
     return Setting(
         model,
         cluster,
@@ -223,3 +237,19 @@ def setting(
         overlap,
         streams,
     )
+
+
+def _check_images(model: ModelSpec, training: Training) -> None:
+    if not training.images:
+        return
+    if model.tower is None:
+        raise WorkloadError(
+            f"images is {training.images} and no vision tower of {model.name} was read, which takes a gemma3 configuration "
+            "with all sizes of its vision_config; use images=0"
+        )
+    if (taken := training.images * model.tower.tokens) > training.seq_len:
+        most = training.seq_len // model.tower.tokens
+        raise WorkloadError(
+            f"{training.images} images of {model.tower.tokens} tokens are {taken} tokens, a sequence has {training.seq_len}; "
+            f"use images <= {most}, or longer sequences"
+        )

@@ -148,6 +148,45 @@ class Shapes:
         return modules * (plain + join), modules * routed, modules * (vectors + in_vectors)
 
     @cached_property
+    def tower_layer(self) -> "Shapes":
+        """Of a layer of the vision tower, the only one of its model.
+
+        As Megatron-LM's multimodal example runs it (examples/multimodal/model.py), neither sequences nor norms are cut: every
+        rank of cp has all images of its sequences, as if it were one of dp, and tp ranks repeat the norms. Each layer
+        saves its input alone, on the device, and is made again: on the first stage most micro-batches are in flight.
+        """
+        rows, images = self.rows, self.setting.training.images
+        one = np.ones_like(rows.tp)
+        seen = rows.with_columns(
+            micro_batch=rows.micro_batch * images,
+            sequences=rows.sequences * images * rows.cp,
+            dp_shard=rows.shard,
+            cp=one,
+            sp=0 * one,
+            ep=one,
+            etp=one,
+            policies=np.full((len(rows), 1), CODES["full"]),
+        )
+        return Shapes.of(self.setting.tower_layer, seen)
+
+    @cached_property
+    def tower_ends(self) -> tuple[Array, Array]:
+        """Parameters of patch product, positions, last norm and projector, and those in vectors, [R] each."""
+        assert self.setting.model.tower is not None
+        ends = self.setting.model.tower.ends
+        return self._plain(ends), self._plain(vectors_of(ends))
+
+    @cached_property
+    def tower_params(self) -> tuple[Array, Array]:
+        """Of tower and projector, if they are trained, and those in vectors, on one device before ZeRO, [R] each."""
+        tower = self.setting.model.tower
+        if tower is None or not self.setting.training.images:
+            return (np.zeros(len(self.rows)),) * 2
+        ((plain, _),), (vectors,) = self.tower_layer.params, self.tower_layer.vectors
+        ends, in_vectors = self.tower_ends
+        return tower.layers * plain + ends, tower.layers * vectors + in_vectors
+
+    @cached_property
     def table_params(self) -> Array:
         """Of the token table."""
         return self._plain((self.setting.model.table,))
@@ -172,15 +211,20 @@ class Shapes:
 
     @cached_property
     def first_vectors(self) -> Array:
-        return self._plain(vectors_of(self.setting.model.embedding))
+        return self._plain(vectors_of(self.setting.model.embedding)) + self.tower_params[1]
 
     @cached_property
     def last_vectors(self) -> Array:
         return self._plain(vectors_of(self.setting.model.head)) + self.mtp_params[2]
 
     @cached_property
-    def first_params(self) -> Array:
+    def embedding_params(self) -> Array:
         return self._plain(self.setting.model.embedding)
+
+    @cached_property
+    def first_params(self) -> Array:
+        """Of the first stage beside its layers."""
+        return self.embedding_params + self.tower_params[0]
 
     @cached_property
     def head_params(self) -> Array:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel import mtp, tower
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
 from meshwright.costmodel.legal import pattern_period
 from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs, transient
-from meshwright.costmodel.mtp import added, hideable_s, mtp_seconds
 from meshwright.costmodel.once import Once, SomeStage
 from meshwright.costmodel.pipeline import hidden_s, in_flight, peaks
 from meshwright.costmodel.rows import Rows
@@ -25,19 +25,19 @@ Array = NDArray[Any]
 
 
 def hidden_of(shapes: Shapes) -> Array:
-    """Seconds by which the schedule of each row shortens a step, [R]: of all layers and the head."""
+    """Seconds by which the schedule of each row shortens a step, [R]: of all layers, the head and what runs beside them."""
     rows = shapes.rows
     if not rows.splits.any():
         return np.zeros(len(rows))
     counts = (*shapes.setting.model.layers_by_kind, 1)
     forward = (*(k.forward[shapes.of_row] for k in shapes.kinds), shapes.head_s)
-    nothing = np.zeros(len(rows))
-    mtp = hideable_s(shapes.setting, shapes) if shapes.setting.training.mtp else (nothing, nothing)
-    return hidden_s(
-        rows,
-        sum((n * s for n, s in zip(counts, forward, strict=True)), mtp[0]),
-        sum((n * s for n, s in zip(counts, shapes.weight_grad_s, strict=True)), mtp[1]),
-    )
+    each = [(n * f, n * w) for n, f, w in zip(counts, forward, shapes.weight_grad_s, strict=True)]
+    if shapes.setting.training.mtp:
+        each.append(mtp.hideable_s(shapes.setting, shapes))
+    if shapes.setting.training.images:
+        each.append(tower.hideable_s(shapes.setting, shapes))
+    ahead, apart = (np.sum(x, axis=0) for x in zip(*each, strict=True))
+    return hidden_s(rows, ahead, apart)
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,10 @@ class StageCosts:
         layer_s: seconds of one layer per micro-batch, [R, Q].
         state, saved: bytes of one layer's state, and per micro-batch in flight, [R, Q].
         deferred: bytes of one layer per micro-batch whose weight gradients are still to run, [R, Q].
-        working: bytes while a layer runs backward, [R, Q]. gathers, loss: of gathered weights, and in the loss, [R].
-        first_s, last_s, hop_s: seconds per micro-batch of embedding, head and sends, [R].
-        first_bytes, last_bytes: state of embedding and head, [R].
+        working: bytes while a layer runs backward, [R, Q]. gathers: of gathered weights, [R].
+        tower, loss: bytes while the vision tower runs backward, on the first stage, and in the loss, on the last, [R].
+        first_s, last_s, hop_s: seconds per micro-batch of what first and last stage run beside layers, and of sends, [R].
+        first_bytes, last_bytes: what these hold, [R].
         once_s: seconds once per step of a stage with the mean share of everything, [R].
         hidden_s: seconds by which the schedule's weight gradients shorten a step, whatever the cut, [R].
     """
@@ -67,6 +68,7 @@ class StageCosts:
     last_bytes: Array
     working: Array
     gathers: Array
+    tower: Array
     loss: Array
     once_s: Array
     hidden_s: Array
@@ -90,7 +92,13 @@ class StageCosts:
 
         `working` is what the heaviest of its layers needs while it runs backward, [R, S].
         """
-        return self.ends_state(stage) + transient(working, self.gathers, self.loss, self.ends(stage)[1])
+        return self.ends_state(stage) + transient(working, self.gathers, self.beside(stage))
+
+    def beside(self, stage: Array) -> Array:
+        """Bytes while the vision tower or the loss runs on a stage, the larger of the two, [R, S]."""
+        first, last = self.ends(stage)
+        most: Array = np.maximum(first * self.tower[:, None], last * self.loss[:, None])
+        return most
 
     def ends_state(self, stage: Array) -> Array:
         """Bytes of state of a stage beside its layers, [R, S]."""
@@ -110,8 +118,9 @@ class StageTable:
 
     Attributes:
         layers: exposed seconds of one layer of each lane.
-        first, last: exposed seconds of the embedding, and of the head with multi-token-prediction modules.
-        mtp: those of the modules; None where none are trained.
+        first, last: exposed seconds of the embedding with the vision tower, and of the head with multi-token-prediction
+            modules.
+        mtp, tower: those of the modules and of the tower; None where none are trained.
         hop_s: exposed seconds of stage-to-stage sends, per micro-batch and stage.
     """
 
@@ -123,6 +132,7 @@ class StageTable:
     last: Seconds
     hop_s: Array
     mtp: Seconds | None = None
+    tower: Seconds | None = None
 
     @staticmethod
     def of(setting: Setting, rows: Rows, comm: Comm, lanes: tuple[int, ...] | None = None) -> "StageTable":
@@ -132,9 +142,12 @@ class StageTable:
         first, last = ends_seconds(setting, shapes, comm)
         compute = sum(n * s.parts["compute"] for n, s in zip(shapes.layers_by_lane, layers, strict=True))
         hop = hop_seconds(setting, shapes, comm, compute / rows.pp)
-        mtp = mtp_seconds(setting, shapes, comm) if setting.training.mtp else None
-        last = last if mtp is None else added(last, mtp)
-        return StageTable(setting, shapes, comm, layers, first, last, hop, mtp)
+        trained = setting.training
+        modules = mtp.mtp_seconds(setting, shapes, comm) if trained.mtp else None
+        images = tower.tower_seconds(setting, shapes, comm) if trained.images else None
+        first = first if images is None else mtp.added(first, images)
+        last = last if modules is None else mtp.added(last, modules)
+        return StageTable(setting, shapes, comm, layers, first, last, hop, modules, images)
 
     @property
     def rows(self) -> Rows:
@@ -161,6 +174,7 @@ class StageTable:
             last_bytes=memory.last_bytes,
             working=memory.working,
             gathers=memory.gathers,
+            tower=memory.tower_peak,
             loss=memory.loss,
             once_s=self.once_mean_s(),
             hidden_s=self.hidden_s,
@@ -196,7 +210,7 @@ class StageTable:
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
         """Bytes of stages on one device by part; the parts sum to `stage_bytes`."""
         at_first, at_last = self.costs.ends(stage)
-        mem = self.memory
+        mem, beside = self.memory, self.costs.beside(stage)
         out = {
             p: np.einsum("rsk,rk->rs", counts, mem.state[p])
             + at_first * mem.first[p][:, None]
@@ -205,14 +219,17 @@ class StageTable:
         }
         out["activations"] = self._activations(stage, counts)
         working = self.costs.heaviest(counts)
-        in_loss = at_last & (mem.loss[:, None] > working + mem.gathers[:, None])
-        out["working"] = np.where(in_loss, 0.0, working)
-        out["gathers"] = np.where(in_loss, 0.0, mem.gathers[:, None])
-        out["loss"] = np.where(in_loss, mem.loss[:, None], 0.0)
+        outside = beside > working + mem.gathers[:, None]
+        in_loss = outside & at_last & (beside == mem.loss[:, None])
+        out["working"] = np.where(outside, 0.0, working)
+        out["gathers"] = np.where(outside, 0.0, mem.gathers[:, None])
+        out["loss"] = np.where(in_loss, beside, 0.0)
         if self.mtp is not None:  # the peak of a module is in place of the loss's
             peak = in_loss & (mem.mtp_peak >= mem.loss)[:, None]
             out["mtp"] = at_last * mem.mtp[:, None] + np.where(peak, out["loss"], 0.0)
             out["loss"] = np.where(peak, 0.0, out["loss"])
+        if self.tower is not None:
+            out["tower"] = at_first * mem.tower[:, None] + np.where(outside & ~in_loss, beside, 0.0)
         return out
 
     def host_bytes(self, stage: Array, counts: Array) -> Array:

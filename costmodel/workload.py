@@ -21,6 +21,7 @@ OPTIMIZER_STATE_BYTES: dict[str, int] = {"adamw": 8, "adamw8bit": 2, "sgd": 4}
 _MAX_TOKENS = 2**40
 _MOST_TOLERANCE = 0.5
 _MOST_MODULES = 1000
+_MOST_IMAGES = 100_000
 _SUFFIX = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
@@ -39,6 +40,7 @@ class Training:
             missing is padded (the capacity factor); None drops nothing. An input, never a decision.
         total_tokens: length of the whole run, for days and money; None leaves them out.
         mtp: multi-token-prediction modules that are trained, of those the model carries; an input, never a decision.
+        images: of every sequence, whose tokens are among those of the sequence; with some the model's vision tower is trained.
 
     Raises:
         WorkloadError: a number out of range, or a batch that is not whole sequences.
@@ -53,6 +55,7 @@ class Training:
     expert_capacity: float | None = None
     total_tokens: int | None = None
     mtp: int = 0
+    images: int = 0
 
     def __post_init__(self) -> None:
         _whole("seq_len", self.seq_len, 2**24)
@@ -78,6 +81,7 @@ class Training:
         if self.total_tokens is not None:
             _whole("total tokens", self.total_tokens, 2**60)
         _whole("mtp", self.mtp, _MOST_MODULES, least=0)
+        _whole("images", self.images, _MOST_IMAGES, least=0)
 
     @property
     def sequences(self) -> int:

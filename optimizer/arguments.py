@@ -77,6 +77,13 @@ def question(parser: argparse.ArgumentParser) -> None:
         help="multi-token-prediction modules to train, of those the model carries (0)",
     )
     add(
+        "--images",
+        type=whole("--images", 0, 100_000),
+        default=0,
+        metavar="N",
+        help="images of every sequence, among its tokens; trains the vision tower (0: text only)",
+    )
+    add(
         "--host-memory",
         type=size("--host-memory"),
         metavar="SIZE",

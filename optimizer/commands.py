@@ -269,6 +269,7 @@ def setting(args: argparse.Namespace) -> "Setting":
         expert_capacity=args.expert_capacity,
         total_tokens=args.tokens,
         mtp=args.mtp,
+        images=args.images,
     )
     cluster = parse_cluster(
         args.cluster, host_memory=args.host_memory, cpu_update=args.cpu_update, fabric=args.fabric

@@ -48,8 +48,8 @@ class Cuts:
         size: units that stages take at a time, [R]; above 1 only where units are alike.
         ends_s, ends_bytes: of each stage beside its units, [R, S].
         held, late: micro-batches in flight, and with weight gradients still to run, at a fullest moment, [R, S].
-        lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S]; on
-            the last stage no less than would make it matter beside the loss.
+        lightest: bytes in `ends_bytes` for the heaviest layer of each stage while it runs backward, at least, [R, S]; no
+            less than would make it matter beside the loss or a vision tower.
     """
 
     costs: StageCosts
@@ -72,8 +72,8 @@ class Cuts:
     ) -> "Cuts":
         """`beside` are bytes that devices have beside their memory, [R]."""
         stage, lines = np.arange(int(costs.rows.pp.max()))[None, :], lines or Lines.least_of(costs)
-        beside_loss = np.where(costs.ends(stage)[1], (costs.loss - costs.gathers)[:, None], 0.0)
-        working = np.maximum(_lightest(costs, units, stage), beside_loss)
+        elsewhere = costs.beside(stage) - costs.gathers[:, None]
+        working = np.maximum(_lightest(costs, units, stage), elsewhere)
         ends = costs.ends_s(stage), costs.ends_bytes(stage, working) - np.reshape(beside, (-1, 1))
         size = np.ones(len(costs.rows)) if size is None else size
         return Cuts(costs, units, lines, size, *ends, *_fullest(costs, lines, stage), working)

@@ -145,7 +145,7 @@ def _room(
     costs, stages = table.costs, stage[None, :]
     # Half of what the estimate forgives, so that a plan that fills the memory to the byte is among them.
     room = capacity + ROUNDING_BYTES / 2 - costs.ends_state(stages)[0] - counts @ costs.state[0]
-    last = costs.ends(stages)[1][0]
+    beside = costs.beside(stages)[0]
     host = np.full(len(stage), np.inf)
     if hosts is not None:
         host = np.maximum(hosts[stage] - table.host_state(stages, counts[None])[0], -1.0)
@@ -154,7 +154,7 @@ def _room(
         np.stack([x[0] for x in each], axis=1) for each in zip(*peaks(table.rows, stages), strict=True)
     )
     kept = late * (counts @ costs.deferred[0])[:, None]
-    return Room(room, held, kept, last, host, float(costs.gathers[0]), float(costs.loss[0]))
+    return Room(room, held, kept, beside, host, float(costs.gathers[0]))
 
 
 def _least_seconds(cuts: Cuts, start: Array, stop: Array, slowest: float, capacity: int) -> Array:

@@ -99,25 +99,24 @@ class Room:
     """What stages leave their layers; [E] each.
 
     Attributes:
-        room: bytes beside ends and state. last: whether the stage is the last.
+        room: bytes beside ends and state. beside: while the vision tower or the loss runs; 0 on stages without.
         held, kept: micro-batches in flight, and bytes of weight gradients still to run, when stages are fullest, [E, peaks].
         host: bytes that all layers of a stage may keep on the host per micro-batch; inf where that is no matter.
-        gathers, loss: bytes of the row, scalars.
+        gathers: bytes of the row, a scalar.
     """
 
     room: Array
     held: Array
     kept: Array
-    last: Array
+    beside: Array
     host: Array
     gathers: float
-    loss: float
 
     def __getitem__(self, index: Any) -> "Room":
-        room, held, kept, last, host = (
-            x[index] for x in (self.room, self.held, self.kept, self.last, self.host)
+        room, held, kept, beside, host = (
+            x[index] for x in (self.room, self.held, self.kept, self.beside, self.host)
         )
-        return Room(room, held, kept, last, host, self.gathers, self.loss)
+        return Room(room, held, kept, beside, host, self.gathers)
 
     def times(self, count: int) -> "Room":
         """A single stage so many times."""
@@ -128,10 +127,7 @@ class Room:
         """Bytes that all layers of each stage may save per micro-batch where the heaviest needs `working`, [E, ...]."""
         extra = working.shape[1:]
         flat = working.reshape(len(self.room), -1)
-        one = np.array([self.gathers]), np.array([self.loss])
-        taken = transient(
-            flat, np.repeat(one[0], len(flat)), np.repeat(one[1], len(flat)), self.last[:, None]
-        )
+        taken = transient(flat, np.full(len(flat), self.gathers), self.beside[:, None])
         room, peaks = self.room[:, None] - taken, zip(self.held.T, self.kept.T, strict=True)
         each = [(room - kept[:, None]) / held[:, None] for held, kept in peaks]
         left: Array = (each[0] if len(each) == 1 else np.min(each, axis=0)).reshape(len(self.room), *extra)

@@ -55,6 +55,7 @@ def compared(table: StageTable, offers: tuple[Offer, ...], units: Units) -> tupl
         costs.last_bytes,
         costs.gathers,
         costs.loss,
+        costs.tower,
     )
     seconds = (offer.seconds for offer in offers)
     least = np.concatenate(

@@ -17,11 +17,12 @@ from meshwright.costmodel.goals import Goal
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers.mtp import left_out
+from meshwright.costmodel.readers.tower import TEXT_ONLY
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, check_type
-from meshwright.optimizer.launchers.catalogue import agreed, check_machine, check_modules, launcher_of
+from meshwright.optimizer.launchers.catalogue import agreed, check_machine, check_trained, launcher_of
 from meshwright.optimizer.launchers.check import runnable
 from meshwright.optimizer.plan import Idle, Priced
 from meshwright.optimizer.run_cost import run_of
@@ -63,7 +64,7 @@ def resolve(
 
     Raises:
         InputError: an argument of a type that is not taken, a name that is not known, or a launcher that does not go
-            with the framework, the chips or multi-token prediction.
+            with the framework, the chips, multi-token prediction or a vision tower.
     """
     given = (model, cluster, training, efficiency, overlap, comm_streams, framework, launcher)
     for value, (what, (kinds, taken)) in zip(given, _TAKEN.items(), strict=True):
@@ -71,7 +72,7 @@ def resolve(
     bounds, habits = agreed(launcher, framework)
     spec, machine = model_of(model), cluster_of(cluster)
     check_machine(bounds, machine)
-    check_modules(bounds, training.mtp)
+    check_trained(bounds, training)
     _check_experts(spec, training)
     resolved = setting(
         spec,
@@ -185,14 +186,21 @@ def warnings_of(given: Setting, stage_bytes: tuple[float, ...]) -> tuple[str, ..
 
 
 def _model_notes(given: Setting) -> tuple[str, ...]:
-    """What the model's reader left out, less the multi-token-prediction modules that are trained."""
-    mtp, trained = given.model.mtp, given.training.mtp
-    if mtp is None or not trained:
-        return given.model.notes
-    told = (
-        f"{trained} of {mtp.modules} multi-token-prediction layers on the last stage, not among the parameters",
-    )
-    return told + tuple(note for note in given.model.notes if note != left_out(mtp.modules))
+    """What the model's reader left out, less the multi-token-prediction modules and the vision tower that are trained."""
+    model, training = given.model, given.training
+    told, untrue = [], set()
+    if model.mtp is not None and training.mtp:
+        told.append(
+            f"{training.mtp} of {model.mtp.modules} multi-token-prediction layers on the last stage, not among the parameters"
+        )
+        untrue.add(left_out(model.mtp.modules))
+    if model.tower is not None and training.images:
+        told.append(
+            f"images {training.images} a sequence: the vision tower of {model.tower_params:,} parameters, not among the "
+            "model's, is trained on the first stage with full recompute"
+        )
+        untrue.add(TEXT_ONLY)
+    return (*told, *(note for note in model.notes if note not in untrue))
 
 
 def inputs_of(given: Setting, constraints: str | None) -> dict[str, Any]:
@@ -241,7 +249,10 @@ def versions() -> dict[str, str]:
 
 def _spec(model: ModelSpec) -> dict[str, Any]:
     spec = asdict(replace(model, name="", notes=()))
-    return {key: value for key, value in spec.items() if key != "mtp" or value is not None}
+    for kind in spec["kinds"]:
+        if kind["attention"]["causal"]:  # as of before there were others
+            del kind["attention"]["causal"]
+    return {key: value for key, value in spec.items() if key not in ("mtp", "tower") or value is not None}
 
 
 def space_hash(inputs: Mapping[str, Any], goal: Goal, made_by: Mapping[str, str]) -> str:

@@ -112,8 +112,11 @@ def _without_batch(of: Limits, steps: Mapping[str, Step]) -> str:
 
 def _check(setting: Setting) -> None:
     check_type("setting", setting, Setting, "that of resolve(model, cluster, training)")
-    if modules := setting.training.mtp:
-        raise WorkloadError(f"limits are those of the layers alone, and mtp is {modules}; ask with mtp=0")
+    for name in ("mtp", "images"):
+        if asked := getattr(setting.training, name):
+            raise WorkloadError(
+                f"limits are those of the layers alone, and {name} is {asked}; ask with {name}=0"
+            )
 
 
 def _chip_counts(most: int) -> list[int]:

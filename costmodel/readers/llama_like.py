@@ -21,6 +21,7 @@ from meshwright.costmodel.readers.blocks import (
     table,
 )
 from meshwright.costmodel.readers.fields import Fields
+from meshwright.costmodel.readers.tower import TEXT_ONLY, read_siglip, with_tower
 
 PRE = ("input_norm", "post_attention_norm")
 POST = ("post_attention_norm", "post_feedforward_norm")
@@ -162,10 +163,13 @@ def read_gemma3_text(f: Fields, name: str) -> ModelSpec:
 
 
 def read_gemma3(f: Fields, name: str) -> ModelSpec:
-    """The text part. Whether the head is tied: the text part's word, then the outer one, then the class's."""
+    """The text part, with the vision tower where the file gives all of its sizes. Whether the head is tied: the text part's
+    word, then the outer one, then the class's."""
     text = f.inner("text_config", "gemma3_text")
     if "tie_word_embeddings" not in text.raw and f.has("tie_word_embeddings"):
         text.raw = {**text.raw, "tie_word_embeddings": f.raw["tie_word_embeddings"]}
-    f.skip("tie_word_embeddings", "vision_config", "mm_tokens_per_image")
-    text.notes = [*f.finish(), "text part only: the vision tower and its projector are not counted"]
-    return replace(read_gemma3_text(text, name), model_type="gemma3")
+    f.skip("tie_word_embeddings", "vision_config")
+    tokens = f.size_or_none("mm_tokens_per_image")
+    text.notes = [*f.finish(), TEXT_ONLY]
+    spec = replace(read_gemma3_text(text, name), model_type="gemma3")
+    return with_tower(f, spec, read_siglip(f, tokens, spec.hidden))

@@ -2,6 +2,7 @@
 
 from meshwright.costmodel.framework import load_framework
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, UnknownNameError
 from meshwright.optimizer.launchers.calculon import CALCULON
@@ -12,7 +13,7 @@ from meshwright.optimizer.launchers.megatron import MEGATRON
 from meshwright.optimizer.launchers.torchtitan import TORCHTITAN
 
 # `jax` is a program of our own making, which runs all that the space holds; `any` stands for no launcher.
-JAX, ANY = Launcher("jax", "jax", mixes=True, mtp=True), Launcher("any", "jax", mixes=True, mtp=True)
+JAX, ANY = (Launcher(name, "jax", mixes=True, mtp=True, images=True) for name in ("jax", "any"))
 LAUNCHERS = {x.name: x for x in (MEGATRON, MAXTEXT, TORCHTITAN, DEEPSPEED, CALCULON, JAX, ANY)}
 
 
@@ -57,11 +58,18 @@ def check_machine(launcher: str, cluster: Cluster) -> None:
         )
 
 
-def check_modules(launcher: str, modules: int) -> None:
-    """Raises InputError where so many multi-token-prediction modules are trained and the launcher is not known to."""
-    if modules and not load_launcher(launcher).mtp:
-        able = [name for name, known in LAUNCHERS.items() if known.mtp]
-        raise InputError(
-            f"the limits of launcher {launcher} are those without multi-token prediction, mtp is {modules}; use mtp 0, or "
-            f"--launcher {', '.join(able[:-1])} or {able[-1]}"
-        )
+# What some launchers are not known to train, by field of Training and of Launcher.
+_TRAINED = {"mtp": "multi-token prediction", "images": "a vision tower"}
+
+
+def check_trained(launcher: str, training: Training) -> None:
+    """Raises InputError where multi-token-prediction modules or a vision tower are trained and the launcher is not known
+    to do that."""
+    for name, what in _TRAINED.items():
+        asked = getattr(training, name)
+        if asked and not getattr(load_launcher(launcher), name):
+            able = [n for n, known in LAUNCHERS.items() if getattr(known, name)]
+            raise InputError(
+                f"the limits of launcher {launcher} are those without {what}, {name} is {asked}; use {name} 0, or "
+                f"--launcher {', '.join(able[:-1])} or {able[-1]}"
+            )

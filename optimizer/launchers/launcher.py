@@ -56,6 +56,7 @@ class Launcher:
         one_level: each degree sits on one network level.
         chips: vendors of the chips it runs on; none for any.
         mtp: multi-token-prediction modules on the last stage are among what was read of it.
+        images: so is a vision tower on the first stage.
         note: what to know before trusting its numbers.
     """
 
@@ -73,6 +74,7 @@ class Launcher:
     one_level: bool = False
     chips: tuple[str, ...] = ()
     mtp: bool = False
+    images: bool = False
     note: str = ""
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from meshwright.optimizer.launchers.catalogue import check_machine, check_modules
+from meshwright.optimizer.launchers.catalogue import check_machine, check_trained
 from meshwright.optimizer.launchers.check import Runs, runs_on
 from meshwright.optimizer.plan import Priced
 from meshwright.optimizer.reasons.question import reopen
@@ -13,9 +13,9 @@ def plan_runs_on(
 ) -> Runs:
     """What `launcher` says to the plan's layout, whatever the plan was made for.
 
-    Errors: UnknownNameError; InputError as `reopen`, and for chips or modules that the launcher does not run.
+    Errors: UnknownNameError; InputError as `reopen`, and for chips, modules or a vision tower that the launcher does not run.
     """
     given = reopen(plan, model=model, efficiency=efficiency)
     check_machine(launcher, given.cluster)
-    check_modules(launcher, given.training.mtp)
+    check_trained(launcher, given.training)
     return runs_on(replace(given, launcher=launcher), plan.layout)

@@ -33,7 +33,8 @@ class Operator:
     """One operator of all layers of a kind on the slowest stage, forward and backward of a whole step.
 
     Attributes:
-        layer: kind of layer, or `ends` for embedding and head. Work repeated in backward is an operator `recompute`.
+        layer: kind of layer, or `ends` for embedding and head. Work repeated in backward is an operator `recompute`, of a
+            vision tower a part of `tower`.
         seconds: in the plan. floor_s: at peak rates; flop_s, hbm_s: of products and of memory traffic alone.
         rest: seconds above the floor by cause, summing to seconds - floor_s.
     """
@@ -102,7 +103,12 @@ def _seconds(setting: Setting, layout: Layout, stage: int) -> dict[tuple[str, st
         again["recompute"] = times * float(table.layers[lane].parts["recompute"][0])
         for name, seconds in again.items():
             found[kind.name, name] = found.get((kind.name, name), 0.0) + seconds
-    found["ends", "embedding"] = rounds * float(table.first.parts["compute"][0]) * (stage == 0)
+    at_first = rounds * (stage == 0)
+    tower, repeated = (
+        0.0 if table.tower is None else float(table.tower.parts[part][0]) for part in ("compute", "recompute")
+    )
+    found["ends", "embedding"] = at_first * (float(table.first.parts["compute"][0]) - tower)
+    found["ends", "tower"] = at_first * (tower + repeated)
     at_last = rounds * (stage == int(table.rows.last_stage[0]))
     modules = 0.0 if table.mtp is None else float(table.mtp.parts["compute"][0])
     found["ends", "head"] = at_last * (float(table.last.parts["compute"][0]) - modules)

@@ -205,6 +205,13 @@ def _facts(name: str) -> dict[str, Any]:
             "params": model.mtp_params,
             "stored_params": model.mtp_stored_params,
         },
+        "tower": model.tower
+        and {
+            "params": model.tower_params,
+            "layers": model.tower.layers,
+            "patches": model.tower.patches,
+            "tokens": model.tower.tokens,
+        },
         "kinds": [
             {
                 "name": kind.name,
@@ -240,6 +247,7 @@ def model_page(name: str) -> Iterator[Block]:
             ("width", f"{m['hidden']:,}", ""),
             ("sequence", longest, "published for"),
             *_mtp_rows(m),
+            *_tower_rows(m),
         ],
         "lrl",
     )
@@ -257,6 +265,15 @@ def _mtp_rows(m: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         own, stored = (m["params"] + mtp["modules"] * mtp[key] for key in ("params", "stored_params"))
         yield "with MTP", f"{own:,}", f"and {count} of multi-token prediction"
         yield "as stored", f"{stored:,}", "with their copies of token table and head"
+
+
+def _tower_rows(m: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a vision tower adds, where it was read."""
+    if tower := m["tower"]:
+        makes = (
+            f"{tower['layers']} layers on {tower['patches']:,} patches, {tower['tokens']:,} tokens an image"
+        )
+        yield "with vision", f"{m['params'] + tower['params']:,}", f"and tower with projector: {makes}"
 
 
 def _kind_row(kind: dict[str, Any]) -> tuple[str, ...]:

@@ -280,6 +280,15 @@ CASES = [
         "--mtp 1",
         "mtp 1 is more than the 0 multi-token-prediction modules tiny carries; use mtp <= 0",
     ),
+    (MORE, "--images 1.5", "--images: '1.5' is not a whole number from 0 to 100000"),
+    (
+        MORE,
+        "--images 2",
+        (
+            "images is 2 and no vision tower of tiny was read, which takes a gemma3 configuration with all sizes of its "
+            "vision_config; use images=0"
+        ),
+    ),
     (MORE, "--expert-capacity nan", "--expert-capacity: 'nan' is not a finite number"),
     (
         MORE,

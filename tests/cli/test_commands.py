@@ -186,6 +186,7 @@ def test_a_config_of_the_user_as_json(capsys: Capture) -> None:
         "vocab": 1024,
         "max_seq_len": 8192,
         "mtp": None,
+        "tower": None,
         "notes": [],
         "source": "./tiny.json",
     }

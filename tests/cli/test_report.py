@@ -232,7 +232,11 @@ def test_one_model_shows_all_of_its_facts(capsys: Capture) -> None:
     tied = show(capsys, "models gemma-3-27b-it")
     assert "output side; tied to the embedding" in tied
     assert re.search(r"^  sliding +52 .* 1,024  21,504$", tied, re.MULTILINE)
-    assert "- text part only: the vision tower and its projector are not counted" in tied
+    assert "- text only: the vision tower is not trained, and not among the parameters" in tied
+    seeing = r"27 layers on 4,096 patches, 256 tokens an image"
+    assert re.search(
+        rf"^  with vision +27,432,406,640 +and tower with projector: {seeing}$", tied, re.MULTILINE
+    )
     ahead = show(capsys, "models deepseek-v3")
     assert re.search(
         r"^  with MTP +682,636,472,320 +and 1 module of multi-token prediction$", ahead, re.MULTILINE

@@ -81,9 +81,13 @@ def siglip_and_projector(hidden: int) -> int:
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("gemma-3-4b-it", 2560), ("gemma-3-27b-it", 5376)])
-def test_vision_part_left_out_is_all_of_it(name: str, hidden: int) -> None:
-    assert GOLDEN[name]["params_vision"] == siglip_and_projector(hidden)
-    assert any("vision tower" in note for note in load_model(name).notes)
+def test_a_model_with_its_vision_tower_is_as_the_hub_counts_it(name: str, hidden: int) -> None:
+    spec, row = load_model(name), GOLDEN[name]
+    assert spec.tower is not None
+    assert spec.tower_params == row["params_vision"] == siglip_and_projector(hidden)
+    assert spec.params + spec.tower_params == row["hub_exact"]
+    assert (spec.tower.patches, spec.tower.tokens) == (4096, 256)
+    assert "text only: the vision tower is not trained, and not among the parameters" in spec.notes
 
 
 # name: (kind, layers of it, window)

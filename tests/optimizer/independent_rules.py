@@ -67,6 +67,13 @@ def _heads(setting: Setting, x: Candidate) -> bool:
     return True
 
 
+def _tower(setting: Setting, x: Candidate) -> bool:
+    if not setting.training.images:
+        return True
+    kind = setting.model.tower.kind  # type: ignore[union-attr]
+    return {kind.attention.heads % x.tp, kind.ffn.width % x.tp} == {0}
+
+
 def _widths(setting: Setting, x: Candidate) -> bool:
     for kind in setting.model.kinds:
         if kind.ffn.width % x.tp:
@@ -119,6 +126,7 @@ PREDICATES: dict[str, Callable[[Setting, Candidate], bool]] = {
     "uses at most the devices there are": lambda s, x: x.devices <= s.cluster.devices,
     "tp divides the heads": _heads,
     "tp divides the feed-forward width": _widths,
+    "tp divides the vision tower": _tower,
     "ep divides the experts and the stage": _experts,
     "cp and tp divide the sequence": _sequence,
     "all_to_all cuts the heads over cp too": _all_to_all,

@@ -209,6 +209,8 @@ class Placed:
             both[..., 3] = np.maximum(found[:, None, 3], some.points[:, 3])
             found, picks = both.reshape(-1, 4), [(*p, q) for p in picks for q in some.picks]
         working = found[:, 3] + float(table.costs.gathers[at])
+        if stage == 0:
+            working = np.maximum(working, float(table.costs.tower[at]))
         transient = np.maximum(working, float(table.costs.loss[at])) if last else working
         state = ends + float(counts @ table.costs.state[at])
         kept = float(counts @ table.costs.deferred[at])

@@ -157,7 +157,7 @@ class Whole(Decisions):
     def _memory(self) -> None:
         """Devices hold state, what is in flight and what runs; hosts what devices keep there."""
         p, costs, kinds = self.program, self.costs, self.costs.kinds
-        first, last, gathers, loss, *of_layer = p.looked_up(costs.state(), self.at)
+        first, last, gathers, tower, loss, *of_layer = p.looked_up(costs.state(), self.at)
         flight, stages = p.looked_up(costs.flight(), self.at), costs.stages
         for s, counts in enumerate(self.counts):
             state = [p.where(self.last[s], last), *([first] if s == 0 else [])]
@@ -166,6 +166,8 @@ class Whole(Decisions):
             for there, bytes_ in self.working[s]:
                 p.add(runs >= bytes_ + gathers).only_enforce_if(there)
             p.add(runs >= loss).only_enforce_if(self.last[s])
+            if s == 0:
+                p.add(runs >= tower)
             saved, late = (
                 self._sum(self.saved[s]),
                 self._sum([p.product(n, b) for n, b in zip(counts, of_layer[kinds:], strict=True)]),

@@ -247,9 +247,9 @@ class Costs:
         )
 
     def state(self) -> Table:
-        """Bytes of embedding, head, gathered weights, the loss; then by kind of a layer's state and late gradients."""
+        """Bytes of embedding, head, gathered weights, a vision tower, the loss; then by kind of a layer's state and late gradients."""
         c = self._stage_table.costs
-        ends = np.stack([c.first_bytes, c.last_bytes, c.gathers, c.loss], axis=1)
+        ends = np.stack([c.first_bytes, c.last_bytes, c.gathers, c.tower, c.loss], axis=1)
         return keyed(self.mesh.columns, self._bytes(np.concatenate([ends, c.state, c.deferred], axis=1)))
 
     def host_state(self) -> Table:

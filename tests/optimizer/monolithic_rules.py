@@ -120,6 +120,10 @@ class Decisions:
             if ffn.experts:
                 p.divides(at["ep"], ffn.experts)
                 p.divides(at["etp"], ffn.expert_width)
+        if setting.training.images:
+            vision = setting.model.tower.kind  # type: ignore[union-attr]
+            for number in (vision.attention.heads, vision.ffn.width):
+                p.add(p.remainder(number, at["tp"]) == 0)
         cut = p.is_true(at["etp"] >= 2, at["etp"] == 1)
         p.add(at["etp"] == at["tp"]).only_enforce_if(cut)
         self.experts_cut = cut

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from exhaustive_oracle import Wishes, price_everything
 from independent_rules import Candidate
 from instances import Instance, answered, instance
 from judge import complaints, search
-from tiny_models import assemble, layer_kind
+from tiny_models import assemble, layer_kind, tower
 
 from meshwright.costmodel import pipeline, stages
 from meshwright.costmodel.legal import RULES
@@ -38,6 +39,7 @@ MOMENTS: dict[str, Callable[[Any], Any]] = {
 FORBIDDEN: dict[str, tuple[str, Callable[[Candidate], bool]]] = {
     "tp divides the heads": ("tp == 2", lambda x: x.tp == 2),
     "tp divides the feed-forward width": ("tp == 2", lambda x: x.tp == 2),
+    "tp divides the vision tower": ("tp == 2", lambda x: x.tp == 2),
     "cp and tp divide the sequence": ("cp == 2", lambda x: x.cp == 2),
     "all_to_all cuts the heads over cp too": (
         "cp_kind == all_to_all, cp == 2",
@@ -77,13 +79,16 @@ def forbidden(name: str) -> Instance:
     # Ten alternating layers are two rounds of two chunks of two, and two layers left over.
     pattern = (0, 1) * 5 if name == "interleaved chunks are equal within a stage" else (0, 0)
     model = assemble(1024, 16_000, kinds[: max(pattern) + 1], pattern, tied=False)
+    images = int(name == "tp divides the vision tower")
+    if images:
+        model = replace(model, tower=tower(1024, 192, 3, 1024, layers=1, patches=64, tokens=16))
     text, predicate = FORBIDDEN[name]
     wishes, hosts = Wishes(candidate=predicate, asks_schedule="schedule" in text), {}
     if text.startswith("offload"):
         offload = text.partition(",")[0].removeprefix("offload == ")
         wishes = Wishes(predicate, offload=lambda o: o == offload, asks_offload=True)
         hosts = {"host_memory": "1 TB", "cpu_update": "1 Gparam/s"}
-    asked = setting(model, parse_cluster("h100:2x1", **hosts), Training(2 * seq_len, seq_len))
+    asked = setting(model, parse_cluster("h100:2x1", **hosts), Training(2 * seq_len, seq_len, images=images))
     return answered(-1, price_everything(asked, wishes), text, wishes)
 
 

@@ -56,7 +56,7 @@ def draw(random: np.random.Generator, sizes: tuple[int, ...], host: bool, stages
     away = counts @ [o.host.max() for o in offers]
     hosts = np.where(host & (random.random(stages) < 0.6), away * random.random(stages), np.inf)
     moments = np.stack([fewer, held], axis=1), np.stack([kept, np.zeros(stages)], axis=1)
-    return Drawn(offers, counts, Room(room, *moments, last, hosts, gathers, loss))
+    return Drawn(offers, counts, Room(room, *moments, last * loss, hosts, gathers))
 
 
 def every_way(drawn: Drawn, e: int) -> Ways:
@@ -78,7 +78,7 @@ def every_way(drawn: Drawn, e: int) -> Ways:
             sum(k * getattr(o, name)[code] for o, code, k in mix) for name in ("seconds", "device", "host")
         )
         working = max(o.working[code] for o, code, _ in mix) + room.gathers
-        working = max(working, room.loss) if room.last[e] else working
+        working = max(working, room.beside[e])
         fullest = max(device * held + kept for held, kept in zip(room.held[e], room.kept[e], strict=True))
         if fullest + working <= room.room[e]:
             points.append([seconds, host])

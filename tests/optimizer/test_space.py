@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 from independent_rules import PREDICATES, Candidate
-from instances import SCHEDULED, STATES, instance, priced
+from instances import SCHEDULED, SEEING, STATES, instance, priced
 
 from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.rows import Rows
@@ -16,7 +16,9 @@ from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.space import Space, frames, with_experts, with_sharding
 
-SLICE = (*range(32), *range(STATES, STATES + 8), *range(SCHEDULED, SCHEDULED + 12))
+SLICE = (
+    *range(32), *range(STATES, STATES + 8), *range(SCHEDULED, SCHEDULED + 12), *range(SEEING + 32, SEEING + 38),
+)  # fmt: skip
 
 # Rules that the lists are made by already, so that dropping the rule changes nothing.
 BUILT_IN = {

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec
+from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec, Shard, Tower
 from meshwright.costmodel.readers import blocks
 from meshwright.costmodel.readers.fields import Fields
 from meshwright.costmodel.readers.mtp import with_modules
@@ -67,6 +67,38 @@ def assemble(
 def looking_ahead(model: ModelSpec, modules: int) -> ModelSpec:
     """The model with multi-token-prediction modules."""
     return with_modules(Fields({}, "tiny", "tiny"), model, modules)
+
+
+def seeing(random: Random, model: ModelSpec) -> ModelSpec:
+    """The model with a vision tower, which may outweigh its layers."""
+    heads, width = random.choice(((2, 1024), (4, 1536), (6, 3072), (4, 1026)))
+    return replace(
+        model,
+        tower=tower(
+            model.hidden,
+            width=heads * random.choice((64, 128)),
+            heads=heads,
+            ffn=width,
+            layers=random.choice((1, 2, 3, 6)),
+            patches=random.choice((144, 576, 1600, 4096)),
+            tokens=random.choice((36, 144, 256)),
+        ),
+    )
+
+
+def tower(hidden: int, width: int, heads: int, ffn: int, layers: int, patches: int, tokens: int) -> Tower:
+    a, part = Attention(heads, heads, width // heads, width // heads, causal=False), Ffn(ffn, gated=False)
+    return Tower(
+        hidden=width,
+        kind=layer_kind("vision", width, a, part),
+        layers=layers,
+        patches=patches,
+        tokens=tokens,
+        of_patches=blocks.linear("patches", 588, width, Shard.REPLICATED, bias=True)
+        + blocks.positions(patches, width)
+        + blocks.norm("last_norm", width),
+        projector=blocks.linear("projector", width, hidden, Shard.REPLICATED),
+    )
 
 
 def layer_kind(name: str, hidden: int, a: Attention, ffn: Ffn) -> LayerKind:
