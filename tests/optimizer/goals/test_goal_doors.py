@@ -93,7 +93,17 @@ def test_the_front_takes_what_its_command_takes() -> None:
     """Every option of the question and of the walk, by its name in Python."""
     _, subparsers = build_parser()
     options = {action.dest for action in subparsers.choices["front"]._actions}
-    of_training = {"batch", "seq", "tokens", "optimizer", "dtype", "moe_imbalance", "expert_capacity", "mtp"}
+    of_training = {
+        "batch",
+        "seq",
+        "tokens",
+        "optimizer",
+        "dtype",
+        "moe_imbalance",
+        "expert_capacity",
+        "mtp",
+        "images",
+    }
     of_cluster = {"host_memory", "cpu_update", "fabric"}
     of_options = {"refinements", "work_limit", "batch_sizes", "seed"}
     shown_only = {"help", "csv", "plot", "progress", "json"}
