@@ -165,7 +165,7 @@ def splits_of(search: Search, plan: Placed) -> list[tuple[float, Placed]]:
     rows = plan.rows[np.zeros(len(factors), np.int64)]
     placed = Placed(rows, factors, least_strides(factors, []))
     placed = placed[placed.groups.ep.size == rows.ep]
-    bounds = search.refiner.placed_bounds(placed, np.inf)
+    bounds = search.refiner.placed_bounds(placed, np.inf, ordered=True)
     return [(float(b), placed[i : i + 1]) for i, b in enumerate(bounds) if np.isfinite(b)]
 
 

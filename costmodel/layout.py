@@ -213,6 +213,10 @@ def _check_values(layout: Layout) -> None:
         check_type(name, getattr(layout, name), kinds, taken, LayoutError)
         if name == "policies" and not layout.policies:
             raise LayoutError(f"policies is (); give {taken}")
+        if name == "sequences" and not 1 <= (layout.sequences or 1) <= _MAX_DEGREE:
+            raise LayoutError(
+                f"sequences={shown(layout.sequences)} is not from 1 to {_MAX_DEGREE}; give {taken}"
+            )
     for policy in layout.policies:
         code_of(policy, False)
     _check_stage_policies(layout)

@@ -43,7 +43,7 @@ def recommend(args: argparse.Namespace) -> int:
     clock = Clock()
     from meshwright.costmodel.goals import goal_of
     from meshwright.optimizer.plan import Infeasible
-    from meshwright.optimizer.progress import watching
+    from meshwright.optimizer.progress import interrupt, watching
     from meshwright.optimizer.reasons.asked import reasons_of
     from meshwright.optimizer.reasons.headline import narrowed
     from meshwright.optimizer.reasons.why_not import check_asked
@@ -64,11 +64,15 @@ def recommend(args: argparse.Namespace) -> int:
             f"{asked[0]} compares step times, the goal is {args.goal[:40]}; leave one of them out"
         )
 
+    late: list[bool] = []  # an interrupt that the search had no use for ends what comes after it
+
     def ask(given: "Setting") -> "Plan":
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
         try:
             with watching(args.progress) as watch:
-                return bounded(replace(given, goal=goal), constraints, options, watch)
+                plan = bounded(replace(given, goal=goal), constraints, options, watch)
+            late.extend([True] * watch.stopped)
+            return plan
         except Infeasible as no:
             if args.no_ways_out:
                 raise
@@ -81,7 +85,9 @@ def recommend(args: argparse.Namespace) -> int:
             check_asked(given, constraints, args.why_not)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
-        return reasons_of(args, given, constraints, options, answer)
+        if late and any(value not in (None, False) for value in reasons.values()):
+            interrupt()
+        yield from reasons_of(args, given, constraints, options, answer)
 
     return _answer(args, clock, "search", ask, why, check)
 
@@ -148,8 +154,9 @@ def _tell(args: argparse.Namespace, answer: "Answered", why: "Iterable[Reason]")
                 _show(reason.page)
     except MeshwrightError as error:
         missing = error
-    if args.json:
-        emit(to_json(answer, reasons))
+    finally:  # an interrupt costs the answer nothing either
+        if args.json:
+            emit(to_json(answer, reasons))
     return missing
 
 

@@ -70,11 +70,11 @@ class Cuts:
         size: Array | None = None,
         beside: Array | float = 0.0,
     ) -> "Cuts":
-        """`beside` are bytes that devices have beside their memory, [R]."""
+        """`beside` are bytes that devices of each stage have beside their memory, [R, S]."""
         stage, lines = np.arange(int(costs.rows.pp.max()))[None, :], lines or Lines.least_of(costs)
         elsewhere = costs.beside(stage) - costs.gathers[:, None]
-        working = np.maximum(_lightest(costs, units, stage), elsewhere)
-        ends = costs.ends_s(stage), costs.ends_bytes(stage, working) - np.reshape(beside, (-1, 1))
+        working = np.maximum(units.lightest(costs.working, costs.rows.pp, stage.shape[1]), elsewhere)
+        ends = costs.ends_s(stage), costs.ends_bytes(stage, working) - beside
         size = np.ones(len(costs.rows)) if size is None else size
         return Cuts(costs, units, lines, size, *ends, *_fullest(costs, lines, stage), working)
 
@@ -390,11 +390,3 @@ def _fullest(costs: StageCosts, lines: Lines, stage: Array) -> tuple[Array, Arra
     for most, then in others:
         held, late = np.where(saves_more, most, held), np.where(saves_more, then, late)
     return held, late
-
-
-def _lightest(costs: StageCosts, units: Units, stage: Array) -> Array:
-    """Bytes of the heaviest layer of each stage while it runs backward, at least, [R, S]: of a unit it may hold."""
-    each = np.where(units.sorts > 0, costs.working[:, None, :], 0.0).max(axis=2)
-    possible = units.possible(costs.rows.pp, stage.shape[1])
-    least: Array = np.where(possible, each[:, None, :], np.inf).min(axis=2)
-    return np.where(np.isfinite(least), least, 0.0)

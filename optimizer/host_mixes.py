@@ -47,17 +47,16 @@ def within_hosts(
         fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0]) & (points[:, 0] <= within_s[e])
         left = np.flatnonzero(fits)
         left = left[np.lexsort((points[left, 2], points[left, 0]))]
-        least = np.inf
-        for at in left.tolist():
-            if points[at, 2] < least:
-                least = points[at, 2]
-                of.append(e)
-                seconds.append(float(points[at, 0]))
-                host.append(float(points[at, 2]))
-                made: list[Mix] = [()] * len(offers)
-                for k, (picks, _), place in zip(some, lists, which[at].tolist(), strict=True):
-                    made[k] = mix_of_pick(offers[k], int(counts[e, k]), *picks[place].tolist())
-                mixes.append(tuple(made))
+        kept = points[left, 2]
+        fewer = kept < np.append(np.inf, np.minimum.accumulate(kept)[:-1])[: len(kept)]
+        for at in left[fewer].tolist():
+            of.append(e)
+            seconds.append(float(points[at, 0]))
+            host.append(float(points[at, 2]))
+            made: list[Mix] = [()] * len(offers)
+            for k, (picks, _), place in zip(some, lists, which[at].tolist(), strict=True):
+                made[k] = mix_of_pick(offers[k], int(counts[e, k]), *picks[place].tolist())
+            mixes.append(tuple(made))
     took = np.array(seconds)
     return np.array(of, np.int64), Mixed(took, np.array(host), tuple(mixes), took), whole
 

@@ -99,6 +99,10 @@ class Menus:
         rest = "+".join(p for p in parts if p != "activations") or "none"
         return BOTH if self.mixes and OFFLOADS.index(rest) in offloads else HOST
 
+    def all_on_host(self, offload: str) -> bool:
+        """Whether every layer keeps something on its host under an offload class."""
+        return bool(self._place[OFFLOADS.index(offload)] == HOST)
+
     def of(self, rows: Rows, kind: int, named_only: bool = False) -> Menu:
         """Of one layer kind for some rows; `named_only` without choices by tensor."""
         kind_key = kind, named_only

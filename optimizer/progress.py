@@ -35,6 +35,11 @@ class Progress:
     def stop(self) -> None:
         self._stop = True
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it was interrupted, be it after the search."""
+        return self._stop
+
     def _draw(self, text: str) -> None:
         self._drawn = True
         print(
@@ -59,6 +64,11 @@ def line_of(search: Search, bound_s: float, levels: Sequence[Level], elapsed_s: 
     gap = f" (gap {max(0.0, 1 - bound_s / best_s):.2%})" if best_s is not None else ""
     left = sum(map(len, levels))
     return f"meshwright: {elapsed_s:.0f} s: {found}, none below {bound_s:.4g} {unit}{gap}, {left:,} candidates open"
+
+
+def interrupt() -> None:
+    """Interrupt the program again, for what comes after a search that was interrupted as it ended."""
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager

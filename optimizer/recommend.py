@@ -38,7 +38,7 @@ from meshwright.optimizer.question import (
     versions,
     warnings_of,
 )
-from meshwright.optimizer.reasons.headline import asked_of, infeasible, not_considered
+from meshwright.optimizer.reasons.headline import asked_of, infeasible, listed_alike, not_considered
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.settled import visible
 from meshwright.optimizer.solve import GIVE_UP, TOO_LARGE, Found, Search, SolveOptions, Watch
@@ -196,6 +196,11 @@ def cut_short(search: Search, whole: bool, left: str) -> str:
         if whole
         else f"so many candidates open that the search ended ({GIVE_UP})"
     )
+    if search.settler.unlisted:
+        return (
+            f"short hosts allow more mixes of policies than are looked at, which left {open_ones}, with {left}; more host memory "
+            f"closes it, or a constraint on recompute or offload"
+        )
     return (
         f"the solver's work limit of {options.work_limit:g} per candidate left {open_ones}, with {left}; "
         f"raise it with --work-limit (work_limit of SolveOptions)"
@@ -253,6 +258,7 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
             *warnings_of(given, priced.stage_bytes),
             *barrier_note(layout),
             *not_considered(space),
+            *listed_alike(space),
             *batches_left_out(search),
             *_past_limit(given, value_of(given, best.row, priced.step_s)),
         ),

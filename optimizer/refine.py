@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
-from meshwright.costmodel.hostlink import room_when_alike
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.costmodel.once import Once, SomeStage, reduction_s
 from meshwright.costmodel.placement import joint_splits, least_strides, placeable
@@ -25,6 +24,7 @@ from meshwright.costmodel.stages import StageCosts, StageTable
 from meshwright.optimizer.bounds import SAFE, best_comm, hosts_may_hold, loosest, per_batch, row_bounds
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.funnel import Funnel
+from meshwright.optimizer.host_rooms import host_rooms, with_host_state
 from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.settled import Placed, Settled
 from meshwright.optimizer.space import (
@@ -194,10 +194,11 @@ class Refiner:
         held = np.isin(np.arange(len(settled)), of_row)
         self.funnel.remove(TOGETHER, int((~held).sum()))
         if self.space.launcher.bounds_placement:
-            ordered = self.space.launcher.orders(placed.factors)
-            self.funnel.remove(RANKS, int((~ordered).sum()))
-            of_row, placed = of_row[ordered], placed[ordered]
-        return np.maximum(bounds[of_row], self.placed_bounds(placed, cutoff_s)), placed
+            usual = self.space.launcher.orders(placed.factors)
+            self.funnel.remove(RANKS, int((~usual).sum()))
+            of_row, placed = of_row[usual], placed[usual]
+        ordered = not self.setting.network.torus
+        return np.maximum(bounds[of_row], self.placed_bounds(placed, cutoff_s, ordered)), placed
 
     def _all_splits(self, rows: Rows) -> tuple[Array, Placed]:
         """(row of each split, splits) in which the expert ranks fill the innermost ranks."""
@@ -210,13 +211,19 @@ class Refiner:
         fits = placed.groups.ep.size == placed.rows.ep
         return of_row[fits], placed[fits]
 
-    def placed_bounds(self, placed: Placed, cutoff_s: float) -> Array:
-        """Bounds of placed rows: memory aside first, since most pass the cutoff by what their network costs."""
+    def placed_bounds(self, placed: Placed, cutoff_s: float, ordered: bool) -> Array:
+        """Bounds of placed rows: memory aside first, since most pass the cutoff by what their network costs.
+
+        `ordered` where no order on a level is open any more.
+        """
         table = StageTable.of(self.setting, placed.rows, PlacedComm(self.setting.network, placed.groups))
         bounds = row_bounds(table)
         near = np.flatnonzero(bounds < cutoff_s)
         if len(near):
-            exact = self._cut_bounds(table, table.costs, near, cutoff_s, 3e-5, some=table.some_stages())
+            hosts = placed if ordered else None
+            exact = self._cut_bounds(
+                table, table.costs, near, cutoff_s, 3e-5, some=table.some_stages(), placed=hosts
+            )
             bounds[near] = np.maximum(bounds[near], exact)
         return bounds
 
@@ -229,10 +236,11 @@ class Refiner:
         tolerance: float,
         coarse: bool = False,
         some: SomeStage | None = None,
+        placed: Placed | None = None,
     ) -> Array:
         """Bounds of some rows over all cuts and, where they are open, over all policies.
 
-        `costs` are the table's with the state that counts.
+        `costs` are the table's with the state that counts; `placed` where the rows sit on the network, if that is decided.
         """
 
         def bounds(cuts: Cuts, part: Array) -> Array:
@@ -242,23 +250,15 @@ class Refiner:
         out = np.zeros(len(near))
         tight = self._by_depth(table, costs, near, self._binds) > 0
         out[~tight] = self._by_depth(table, costs, near[~tight], bounds)
-        alike = self._shares_alike(costs.rows, near)
+        rooms = host_rooms(self.setting, costs.rows, near, placed)
+        hosted, together = np.isfinite(rooms).any(axis=1), costs if placed is None else with_host_state(table)
         for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
             left = np.flatnonzero(tight & (out < cutoff_s))
             out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))
-            left = np.flatnonzero(tight & (out < cutoff_s) & alike)
-            out[left] = np.maximum(
-                out[left], self._by_depth(table, costs, near[left], bounds, prices, hosted=True)
-            )
+            left = np.flatnonzero(tight & (out < cutoff_s) & hosted)
+            both = self._by_depth(table, together, near[left], bounds, prices, rooms[left])
+            out[left] = np.maximum(out[left], both)
         return out
-
-    def _shares_alike(self, rows: Rows, at: Array) -> Array:
-        """Rows of one stage that keep activations on hosts of known memory: that memory is each device's by equal shares, so
-        that it and the device's own bound all that is saved."""
-        if self.setting.cluster.host_memory_bytes is None:
-            return np.zeros(len(at), bool)
-        alike: Array = (rows.offloads("activations") & (rows.pp == 1))[at]
-        return alike
 
     def _binds(self, cuts: Cuts, part: Array) -> Array:
         """Whether rows with open policies may lack the memory for layers that save all they can, cut evenly."""
@@ -274,12 +274,12 @@ class Refiner:
         near: Array,
         value: Callable[[Cuts, Array], Array],
         prices: int = 0,
-        hosted: bool = False,
+        rooms: Array | None = None,
     ) -> Array:
         """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
-        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least; `hosted`
-        counts the memory of hosts, and what is saved there, with the device's.
+        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least. With
+        `rooms` of each stage on its host that memory, and what is saved there, counts with the device's.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
         layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
@@ -287,8 +287,8 @@ class Refiner:
         group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
         for one in np.unique(group).tolist():
             part = near[group == one]
-            lines = lines_of(self.space.menus, table, costs, part, prices, hosted)
-            beside = room_when_alike(self.setting, costs.rows[part]) if hosted else 0.0
+            lines = lines_of(self.space.menus, table, costs, part, prices, rooms is not None)
+            beside = 0.0 if rooms is None else rooms[group == one, : int(rows.pp[group == one].max())]
             units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
             out[group == one] = value(Cuts.of(costs[part], units, lines, size, beside), part)
         return out

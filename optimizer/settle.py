@@ -32,6 +32,7 @@ Array = NDArray[Any]
 _PRICES = 14
 # Cutoffs tried one after the other, as multiples of a plan's bound: few shares lie near it.
 _ROOM = (1.005, 1.05, 1.5, float("inf"))
+_MOST = 2**31 - 1  # of whole numbers, the seed of the solver among them
 # A cutoff within this multiple is tried at once.
 _CLOSE = 1.02
 
@@ -59,7 +60,11 @@ class SolveOptions:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InputError(f"{name}={shown(value)} is not a whole number of at least {least}")
-        if not isinstance(self.work_limit, int | float) or not 0 < self.work_limit < float("inf"):
+            if value > _MOST:
+                raise InputError(f"{name}={shown(value)} is more than {_MOST}")
+        limit = self.work_limit
+        number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if not number or not 0 < limit < float("inf"):
             raise InputError(f"work_limit={shown(self.work_limit)} is not a number above 0")
 
 
@@ -109,6 +114,7 @@ class Settler:
     options: SolveOptions
     menus: Menus
     host_short: bool = False  # some plan that the devices hold overfills hosts
+    unlisted: bool = False  # short hosts left some plan more mixes of policies than were looked at
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
     _proven: Proven = field(default_factory=Proven)
 
@@ -192,6 +198,7 @@ class Settler:
         result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
         if entries.whole:
             return result, entries
+        self.unlisted = True
         return _left_open(result, apart.bound_s), entries
 
     def _bounded(
@@ -202,6 +209,7 @@ class Settler:
         result = self._solve(cuts, found, trial_s, floor_s, ())
         if entries.exact:
             return result, entries
+        self.unlisted = True
         below = self._solve(cuts, replace(entries, seconds=entries.least), trial_s, floor_s, ())
         return below if below.status == "INFEASIBLE" else _left_open(result, below.bound_s), found
 

@@ -41,11 +41,11 @@ def of_several(offers: Sequence[Offer], layers: Array, room: Room) -> Best:
     heaviest = np.unique(np.concatenate([o.working for o in offers]))
     left = room.for_saved(heaviest[None])[0]
     needed = sum(n * _least_within(o.device, o, heaviest) for n, o in zip(layers, offers, strict=True))
-    bounds = np.where(needed <= left, -np.inf, np.inf)
+    bounds, prices = np.where(needed <= left, -np.inf, np.inf), None
     while (at := int(np.argmin(bounds))) >= 0 and bounds[at] < best.seconds:
         light = [np.flatnonzero(o.working <= heaviest[at]) for o in offers]
         some = [o[x] for o, x in zip(offers, light, strict=True)]
-        prices = _prices(some, layers, float(left[at]), float(room.host[0]))
+        prices = _prices(some, layers, float(left[at]), float(room.host[0]), prices)
         if prices.bound_s < best.seconds:
             found = _within(some, layers, room, float(heaviest[at]), prices, best.seconds)
             least = min(least, found.least_s)
@@ -77,9 +77,9 @@ def _bounds(
     return bounds
 
 
-def _prices(offers: Sequence[Offer], layers: Array, left: float, host: float) -> Prices:
+def _prices(offers: Sequence[Offer], layers: Array, left: float, host: float, near: Prices | None) -> Prices:
     kinds = [Policies(n, o.seconds, o.device, o.host) for n, o in zip(layers.tolist(), offers, strict=True)]
-    return best_prices(kinds, left, host)
+    return best_prices(kinds, left, host, near)
 
 
 def _within(

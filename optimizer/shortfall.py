@@ -58,7 +58,10 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
                 open_rows.drop(need)
     while open_rows.least < need:
         best, need = _closer(space, open_rows, best, need)
-    return (None, 0.0) if best is None else (_cut(space, best, need), need - setting.capacity_bytes)
+    if best is None:
+        return None, 0.0
+    found, need = _cut(space, best, need)
+    return found, need - setting.capacity_bytes
 
 
 def _with_policy(space: Space, rows: Rows, kind: int) -> Rows:
@@ -123,19 +126,23 @@ def _placements(space: Space, row: Rows) -> Iterator[Placement]:
             yield placement
 
 
-def _cut(space: Space, row: Rows, need: float) -> Found:
-    """A cut of the row whose heaviest stage needs `need` bytes, on its usual placement."""
+def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
+    """(a cut of the row whose heaviest stage needs `need` bytes, on its usual placement; those bytes), or as few more as
+    there is a cut with, where layers of several kinds need more than their bound."""
     setting = space.setting
     table = StageTable.of(setting, row, best_comm(setting, row))
     cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
     offers = tuple(_only_offer(table, k) for k in range(len(setting.model.kinds)))
-    entries = entries_of(table, cuts, offers, np.inf, np.inf, int(need * (1 + 1e-6)))
+    entries, more = entries_of(table, cuts, offers, np.inf, np.inf, int(need * (1 + 1e-6))), 1e-3
+    while not len(entries):
+        need, more = need * (1 + more), more * 1.5
+        entries = entries_of(table, cuts, offers, np.inf, np.inf, int(need))
     size = setting.model.layers // len(cuts.units)
     placement = next(_placements(space, row))
     lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
     codes = row.policies[0].tolist()
     mixes: tuple[tuple[Mix, ...], ...] = (tuple(((code, 1),) for code in codes),)
-    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0)
+    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0), need
 
 
 def _only_offer(table: StageTable, kind: int) -> Offer:
@@ -151,7 +158,9 @@ def _farthest(stage: Array, start: Array, length: Array, pp: int, units: int) ->
     at = 0
     for s in range(pp):
         here = (stage == s) & ((start == at) | (start < 0))
-        reach = min(int(length[here].max(initial=1)), units - at - (pp - 1 - s))
+        reach = int(length[here].max())
+        if (start < 0).all():  # told by their lengths alone
+            reach = min(reach, units - at - (pp - 1 - s))
         out.append(reach)
         at += reach
     return out

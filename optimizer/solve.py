@@ -211,7 +211,7 @@ class Search:
             if self.fruitless < _FIRST and np.isinf(self.cutoff_s) and not known:
                 self._same_order(placed[i : i + 1])
         steps = [(axis, innermost) for axis in torus] + [(axis, nestings) for axis in torus]
-        for axis, choices in steps:
+        for number, (axis, choices) in enumerate(steps, 1):
             of_row, columns = [], []
             for i in range(len(placed)):
                 for strides in choices(placed.factors[i, :, axis]):
@@ -222,7 +222,7 @@ class Search:
             strides = placed.strides[of_row]
             strides[:, :, axis] = np.array(columns)
             bounds, placed = bounds[of_row], Placed(placed.rows[of_row], placed.factors[of_row], strides)
-            exact = self.refiner.placed_bounds(placed, self.cutoff_s)
+            exact = self.refiner.placed_bounds(placed, self.cutoff_s, number == len(steps))
             bounds, placed = self._alive(np.maximum(bounds, exact), placed)
             if not len(placed):
                 return bounds, placed
@@ -253,7 +253,7 @@ class Search:
         distinct = np.unique(np.array(strides), axis=0)
         same = np.zeros(len(distinct), np.int64)
         placed = Placed(split.rows[same], split.factors[same], distinct)
-        bounds = self.refiner.placed_bounds(placed, self.cutoff_s)
+        bounds = self.refiner.placed_bounds(placed, self.cutoff_s, ordered=True)
         best, before = int(np.argmin(bounds)), len(self.best)
         if bounds[best] < self.cutoff_s:
             self._solve(placed[best : best + 1], float(bounds[best]))

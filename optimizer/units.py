@@ -87,6 +87,15 @@ class Units:
         found: Array = self.sorts_before[beyond] > self.sorts_before[first]
         return found
 
+    def lightest(self, working: Array, pp: Array, stages: int) -> Array:
+        """Bytes of the heaviest layer of each stage while it runs backward, at least, [R, S]: of a unit it may hold; a single
+        stage holds all. From those of each kind, [R, K]."""
+        each = np.where(self.sorts > 0, working[:, None, :], 0.0).max(axis=2)
+        least = np.where(self.possible(pp, stages), each[:, None, :], np.inf).min(axis=2)
+        least = np.where(pp[:, None] == 1, each.max(axis=1)[:, None], least)
+        found: Array = np.where(np.isfinite(least), least, 0.0)
+        return found
+
     def equal_shares(self, pp: Array, count: Array, stages: int) -> tuple[Array, Array]:
         """(units of each sort on each stage [R, S, sorts], none beyond a row's last; whether pp divides them [R]).
 

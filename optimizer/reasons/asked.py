@@ -57,11 +57,21 @@ def reasons_of(
             prices = prices_of(Question(given, constraints, answer), answer, options)
             yield Reason("shadow_prices", prices.to_dict(), pages.shadow(prices))
         if args.in_band is not None or args.robust:
-            from meshwright.optimizer.progress import watching
+            from meshwright.optimizer.progress import interrupt, watching
             from meshwright.optimizer.reasons.band import in_band
 
             with watching(args.progress) as watch:
-                near = in_band(
-                    given, constraints=constraints, options=options, band=args.in_band or None, watch=watch
-                )
+                try:
+                    near = in_band(
+                        given,
+                        constraints=constraints,
+                        options=options,
+                        band=args.in_band or None,
+                        watch=watch,
+                    )
+                except Undecided:
+                    if not watch.stopped:
+                        raise
+            if watch.stopped:  # plans of a part of the space are no band
+                interrupt()
             yield Reason("band", near.to_dict(), pages.band(near, args.robust))

@@ -100,7 +100,8 @@ def ways_out(case: Case, clash: Clash, short: Short | None, options: SolveOption
         _widen(solver, case, wish)
     if len(wishes) > 1 and not solver.ways:
         left = tuple(w for w in case.wishes if w not in wishes)
-        solver.add("constraint", f"drop {', '.join(w.text for w in wishes)}", "", replace(case, wishes=left))
+        freed = replace(case, wishes=left)
+        solver.add("constraint", f"drop {', '.join(w.text for w in wishes)}", _option(freed), freed)
     if LAUNCHER in clash.kinds:
         free = replace(case, setting=replace(case.setting, launcher="any"))
         solver.add("launcher", f"a launcher without {case.setting.launcher}'s limits", "--launcher any", free)
@@ -145,6 +146,11 @@ def _more_memory(solver: _Solver, case: Case, short: Short) -> None:
         solver.ways.append(WayOut("device memory", text, "", short.step_s, False, short.layout))
 
 
+def _option(case: Case) -> str:
+    """All constraints of a case for the command line; nothing where there are none: then the option goes."""
+    return f"--constraint '{', '.join(w.text for w in case.wishes)}'" if case.wishes else ""
+
+
 def _widen(solver: _Solver, case: Case, wish: Constraint) -> None:
     """The nearest value of a bound that leaves a plan; else the constraint dropped."""
     others = tuple(w for w in case.wishes if w is not wish)
@@ -153,9 +159,9 @@ def _widen(solver: _Solver, case: Case, wish: Constraint) -> None:
         return
     for text in _wider(case, wish):
         widened = replace(case, wishes=(*others, *parse_constraints(text)))
-        if solver.add("constraint", f"{text} in place of {wish.text}", f"--constraint '{text}'", widened):
+        if solver.add("constraint", f"{text} in place of {wish.text}", _option(widened), widened):
             return
-    solver.add("constraint", f"drop {wish.text}", "", dropped)
+    solver.add("constraint", f"drop {wish.text}", _option(dropped), dropped)
 
 
 def _wider(case: Case, wish: Constraint) -> Iterator[str]:
@@ -165,7 +171,7 @@ def _wider(case: Case, wish: Constraint) -> Iterator[str]:
     values = values_of(case.setting, wish.name)
     beyond = [v for v in values if not wish.allows(v)]
     up = wish.compare.startswith("<")
-    for value in sorted(beyond, reverse=not up)[:_STEPS]:
+    for value in sorted(beyond, reverse=not up)[:-1][:_STEPS]:  # the last is no bound any more
         yield f"{wish.name}{'<=' if up else '>='}{value}"
 
 
@@ -174,9 +180,7 @@ def _offload(solver: _Solver, case: Case) -> None:
     cluster = case.setting.cluster
     if cluster.host_memory_bytes is not None and not any(w.name == "offload" for w in case.wishes):
         wider = replace(case, wishes=(*case.wishes, *parse_constraints("offload != none")))
-        solver.add(
-            "offload", "gradients or weights on the hosts too", "--constraint 'offload != none'", wider
-        )
+        solver.add("offload", "gradients or weights on the hosts too", _option(wider), wider)
         return
     allowed = [o for o in OFFLOADS[1:] if all(w.allowed(o) for w in case.wishes if w.name == "offload")]
     link = case.setting.rates.host_bytes_per_s

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +14,12 @@ import meshwright as mw
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer import progress
 from meshwright.optimizer.cli import main
-from meshwright.optimizer.plan import Interrupted
+from meshwright.optimizer.plan import Interrupted, Undecided
 from meshwright.optimizer.progress import Progress, line_of, watching
 from meshwright.optimizer.question import resolve
 from meshwright.optimizer.queue import Level
+from meshwright.optimizer.reasons import band
+from meshwright.optimizer.reasons.asked import reasons_of
 from meshwright.optimizer.recommend import recommend_in
 from meshwright.optimizer.solve import Search
 
@@ -113,3 +117,20 @@ def test_lines_are_for_stderr_and_only_where_wanted(
     assert told.out == quick.out and "candidates open\n" in told.err and "\r" not in told.err
     assert main([*LINE, "--json"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_band_that_was_interrupted_is_none(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """Neither as a list that seems whole, nor as a search that found nothing."""
+
+    def cut(*args: Any, watch: Any, **kwargs: Any) -> None:
+        watch.stop()
+        if ends:
+            raise Undecided("the search ended with no plan found yet", None)
+
+    monkeypatch.setattr(band, "in_band", cut)
+    given = resolve("llama-3-8b", "h100:8x1", mw.Training(65536, 8192))
+    plan = mw.recommend("llama-3-8b", "h100:8x1", mw.Training(65536, 8192))
+    args = Namespace(why_not=None, shadow=False, in_band=0.0, robust=False, progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        list(reasons_of(args, given, None, mw.SolveOptions(), plan))
