@@ -16,7 +16,7 @@ from meshwright.optimizer.question import resolve
 from meshwright.optimizer.reasons.launcher import plan_runs_on
 from meshwright.optimizer.reasons.operators import operators_of
 
-SLICE = range(AHEAD, AHEAD + 16)
+SLICE = range(AHEAD, AHEAD + 10)
 ALL = range(AHEAD, AHEAD + 200)
 
 

@@ -11,7 +11,7 @@ from meshwright.costmodel.policies import Chosen, open_code
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import best_comm
 
-SLICE = range(SCHEDULED, SCHEDULED + 32)
+SLICE = range(SCHEDULED, SCHEDULED + 24)
 ALL = range(SCHEDULED, SCHEDULED + 300)
 
 

@@ -26,7 +26,7 @@ from meshwright.optimizer.reasons.launcher import plan_runs_on
 from meshwright.optimizer.reasons.operators import operators_of
 
 Floats = NDArray[np.float64]
-SLICE = range(SEEING, SEEING + 12)
+SLICE = range(SEEING, SEEING + 8)
 ALL = range(SEEING, SEEING + 200)
 
 
