@@ -11,6 +11,8 @@ from meshwright.costmodel.hosts import host_shares
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts, StageTable
+from meshwright.optimizer.bounds import SAFE, per_batch
+from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.settled import Placed
 
 Array = NDArray[Any]
@@ -54,3 +56,31 @@ def with_host_state(table: StageTable) -> StageCosts:
         first_bytes=costs.first_bytes + memory.host_first,
         last_bytes=costs.last_bytes + memory.host_last,
     )
+
+
+def shares_pool(setting: Setting, rows: Rows) -> NDArray[np.bool_]:
+    """Rows of several stages that keep activations on hosts of known memory, to which `pooled_bounds` applies, [R]."""
+    if setting.cluster.host_memory_bytes is None:
+        return np.zeros(len(rows), bool)
+    shares: NDArray[np.bool_] = rows.offloads("activations") & (rows.pp > 1) & ~rows.splits
+    return shares
+
+
+def pooled_bounds(setting: Setting, cuts: Cuts) -> Array:
+    """Least step seconds, [R], where one device of every stage has all memory of their devices and their part of all hosts
+    together, wherever stages sit and however they share hosts.
+
+    At a price mu per byte saved for a micro-batch, layers take at least `least_mu` less the price of what is left for them.
+    A stage with f micro-batches in flight pays f / f_min of it, so the price of a byte is the same on all stages:
+
+        sum of stage seconds >= sum of least_mu - mu / f_min (room of all stages - their state)
+    """
+    rows, costs, lines, whole = cuts.rows, cuts.costs, cuts.lines, cuts.units.prefix[-1]
+    active = cuts.held > 0
+    fewest = np.where(active, cuts.held, np.inf).min(axis=1)
+    room = rows.pp * (setting.capacity_bytes + room_when_alike(setting, rows)) * (2.0 - SAFE)
+    over = costs.state @ whole + np.where(active, cuts.ends_bytes, 0.0).sum(axis=1) - room
+    least = np.einsum("rkg,k->rg", lines.least, whole) + lines.price * (over / fewest)[:, None]
+    total = least.max(axis=1) + costs.first_s + costs.last_s + rows.pp * costs.hop_s
+    plain, share, beside = cuts.weighted
+    return SAFE * per_batch(setting, rows, plain * total / rows.pp + share * total + beside)

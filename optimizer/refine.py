@@ -24,7 +24,7 @@ from meshwright.costmodel.stages import StageCosts, StageTable
 from meshwright.optimizer.bounds import SAFE, best_comm, hosts_may_hold, loosest, per_batch, row_bounds
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.funnel import Funnel
-from meshwright.optimizer.host_rooms import host_rooms, with_host_state
+from meshwright.optimizer.host_rooms import host_rooms, pooled_bounds, shares_pool, with_host_state
 from meshwright.optimizer.lines import lines_of
 from meshwright.optimizer.settled import Placed, Settled
 from meshwright.optimizer.space import (
@@ -251,6 +251,7 @@ class Refiner:
         tight = self._by_depth(table, costs, near, self._binds) > 0
         out[~tight] = self._by_depth(table, costs, near[~tight], bounds)
         rooms = host_rooms(self.setting, costs.rows, near, placed)
+        pooled = shares_pool(self.setting, costs.rows)[near]
         hosted, together = np.isfinite(rooms).any(axis=1), costs if placed is None else with_host_state(table)
         for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
             left = np.flatnonzero(tight & (out < cutoff_s))
@@ -258,7 +259,15 @@ class Refiner:
             left = np.flatnonzero(tight & (out < cutoff_s) & hosted)
             both = self._by_depth(table, together, near[left], bounds, prices, rooms[left])
             out[left] = np.maximum(out[left], both)
+            left = np.flatnonzero(tight & (out < cutoff_s) & pooled)
+            none = np.zeros((len(left), int(costs.rows.pp.max(initial=1))))
+            both = self._by_depth(table, together, near[left], self._pooled, prices, none)
+            out[left] = np.maximum(out[left], both)
         return out
+
+    def _pooled(self, cuts: Cuts, part: Array) -> Array:
+        """Bounds with the memory of all devices and hosts in one."""
+        return pooled_bounds(self.setting, cuts)
 
     def _binds(self, cuts: Cuts, part: Array) -> Array:
         """Whether rows with open policies may lack the memory for layers that save all they can, cut evenly."""
