@@ -14,23 +14,30 @@ from numpy.typing import NDArray
 from meshwright.costmodel.layout import DIMENSIONS, Layout
 from meshwright.costmodel.placement import factors_and_strides
 from meshwright.costmodel.setting import Setting
+from meshwright.hardware.cluster import Cluster
 
 Array = NDArray[Any]
 HostShare = tuple[tuple[int, int], ...]  # (stage, devices of it) on one host
 
 
-def host_shares(
-    factors: Array, strides: Array, sizes: tuple[int, ...], devices_per_host: int
-) -> tuple[HostShare, ...]:
+def host_shares(cluster: Cluster, factors: Array, strides: Array) -> tuple[HostShare, ...]:
     """Every distinct way in which stages share a host under one placement.
 
     Args:
         factors, strides: of each dimension on each level, [dimensions, levels].
-        sizes: of the levels.
     """
     pp = DIMENSIONS.index("pp")
-    used = tuple(np.prod(factors, axis=0).tolist())
-    return _shares(used, tuple(factors[pp].tolist()), tuple(strides[pp].tolist()), sizes, devices_per_host)
+    used, sizes = tuple(np.prod(factors, axis=0).tolist()), tuple(level.size for level in cluster.levels)
+    of_pp = tuple(factors[pp].tolist()), tuple(strides[pp].tolist())
+    return _shares(used, *of_pp, sizes, cluster.devices_per_host or 1)
+
+
+def stage_rooms(shares: Sequence[HostShare], host_bytes: float, stages: int) -> Array:
+    """Bytes that one device of each stage may keep on a host at most, were it there for its own stage alone, [S]."""
+    rooms = np.full(stages, np.inf)
+    for stage, count in (pair for host in shares for pair in host):
+        rooms[stage] = min(rooms[stage], host_bytes / count)
+    return rooms
 
 
 def fullest_host_bytes(setting: Setting, layout: Layout, host_bytes: Sequence[float]) -> float:
@@ -42,10 +49,8 @@ def fullest_host_bytes(setting: Setting, layout: Layout, host_bytes: Sequence[fl
     """
     if not any(host_bytes):
         return 0.0
-    cluster = setting.cluster
     factors, strides = factors_and_strides([layout.placement])
-    sizes = tuple(level.size for level in cluster.levels)
-    shares = host_shares(factors[0], strides[0], sizes, cluster.devices_per_host or 1)
+    shares = host_shares(setting.cluster, factors[0], strides[0])
     return max(sum(devices * host_bytes[stage] for stage, devices in host) for host in shares)
 
 

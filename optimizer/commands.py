@@ -64,14 +64,15 @@ def recommend(args: argparse.Namespace) -> int:
             f"{asked[0]} compares step times, the goal is {args.goal[:40]}; leave one of them out"
         )
 
-    late: list[bool] = []  # an interrupt that the search had no use for ends what comes after it
+    late = False  # an interrupt that the search had no use for ends what comes after it
 
     def ask(given: "Setting") -> "Plan":
+        nonlocal late
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
         try:
             with watching(args.progress) as watch:
                 plan = bounded(replace(given, goal=goal), constraints, options, watch)
-            late.extend([True] * watch.stopped)
+            late = watch.stopped
             return plan
         except Infeasible as no:
             if args.no_ways_out:

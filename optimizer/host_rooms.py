@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.hostlink import room_when_alike
-from meshwright.costmodel.hosts import host_shares
+from meshwright.costmodel.hosts import host_shares, stage_rooms
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageCosts, StageTable
@@ -35,15 +35,11 @@ def host_rooms(setting: Setting, rows: Rows, at: Array, placed: Placed | None) -
     rooms[alone] = room_when_alike(setting, rows[at[alone]])[:, None]
     if placed is None:
         return rooms
-    sizes = tuple(level.size for level in setting.cluster.levels)
     for i in np.flatnonzero(keeps & ~alone & ~rows.splits[at]).tolist():
-        row = at[i]
-        shares = host_shares(
-            placed.factors[row], placed.strides[row], sizes, setting.cluster.devices_per_host or 1
-        )
-        rooms[i, int(rows.pp[row]) :] = 0.0  # no stages
-        for stage, count in (pair for host in shares for pair in host):
-            rooms[i, stage] = min(rooms[i, stage], memory / count)
+        row, stages = at[i], int(rows.pp[at[i]])
+        shares = host_shares(setting.cluster, placed.factors[row], placed.strides[row])
+        rooms[i, :stages] = stage_rooms(shares, memory, stages)
+        rooms[i, stages:] = 0.0  # no stages
     return rooms
 
 

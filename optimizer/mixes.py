@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from meshwright.optimizer.offers import Mix, Offer, Room, mix_of_pick
 from meshwright.optimizer.pairs import of_one
-from meshwright.optimizer.several import of_several
+from meshwright.optimizer.several import Best, of_several
 
 Array = NDArray[Any]
 
@@ -36,24 +36,19 @@ def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
         at = np.flatnonzero(of_entry.ravel() == group)
         some = np.flatnonzero(kinds)
         if len(some) == 1 and not limited:
-            found = of_one(offers[some[0]], counts[at, some[0]], room[at], np.zeros((3, len(at))))
-            seconds[at] = least[at] = found[0]
-            for e, (i, j, k) in zip(at.tolist(), found[1], strict=True):
-                offer, n = offers[some[0]], int(counts[e, some[0]])
-                host[e] = (n - k) * offer.host[i] + k * offer.host[j]
-                mixes[e] = tuple(
-                    mix_of_pick(offer, n, i, j, k) if q == some[0] else () for q in range(len(offers))
-                )
+            found, picks = of_one(offers[some[0]], counts[at, some[0]], room[at], np.zeros((3, len(at))))
+            best = [Best(took, (pick,), took) for took, pick in zip(found.tolist(), picks, strict=True)]
         else:
-            for e in at.tolist():
-                best = of_several([offers[k] for k in some.tolist()], counts[e, some], room[[e]])
-                seconds[e], least[e] = best.seconds, best.least_s
-                if not best.picks:
-                    continue
-                made: list[Mix] = [()] * len(offers)
-                for k, (i, j, more) in zip(some.tolist(), best.picks, strict=True):
-                    n = int(counts[e, k])
-                    made[k] = mix_of_pick(offers[k], n, i, j, more)
-                    host[e] += (n - more) * offers[k].host[i] + more * offers[k].host[j]
-                mixes[e] = tuple(made)
+            of_kinds = [offers[k] for k in some.tolist()]
+            best = [of_several(of_kinds, counts[e, some], room[[e]]) for e in at.tolist()]
+        for e, one in zip(at.tolist(), best, strict=True):
+            seconds[e], least[e] = one.seconds, one.least_s
+            if not one.picks:
+                continue
+            made: list[Mix] = [()] * len(offers)
+            for k, (i, j, more) in zip(some.tolist(), one.picks, strict=True):
+                n = int(counts[e, k])
+                made[k] = mix_of_pick(offers[k], n, i, j, more)
+                host[e] += (n - more) * offers[k].host[i] + more * offers[k].host[j]
+            mixes[e] = tuple(made)
     return Mixed(seconds, host, tuple(mixes), least)

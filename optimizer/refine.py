@@ -252,7 +252,8 @@ class Refiner:
         out[~tight] = self._by_depth(table, costs, near[~tight], bounds)
         rooms = host_rooms(self.setting, costs.rows, near, placed)
         pooled = shares_pool(self.setting, costs.rows)[near]
-        hosted, together = np.isfinite(rooms).any(axis=1), costs if placed is None else with_host_state(table)
+        hosted = np.isfinite(rooms).any(axis=1)
+        together = with_host_state(table) if placed is not None and hosted.any() else costs
         for prices in (_COARSE,) if coarse else (_COARSE, _FINE):
             left = np.flatnonzero(tight & (out < cutoff_s))
             out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
-from meshwright.costmodel.hosts import HostShare, host_shares
+from meshwright.costmodel.hosts import HostShare, host_shares, stage_rooms
 from meshwright.costmodel.layout import Placement
 from meshwright.costmodel.offloads import OFFLOADS
 from meshwright.costmodel.rows import Rows
@@ -135,14 +135,14 @@ class Settler:
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s
         scale = float(per_batch(setting, row, np.ones(1))[0])
-        kind, costs = compared(table, offers, units)
-        if not hosts and self._proven.floor_s(kind, costs) >= cutoff_s / scale:
+        like = None if hosts else compared(table, offers, units)
+        if like is not None and self._proven.floor_s(*like) >= cutoff_s / scale:
             return "INFEASIBLE", None, bound_s
         lines = lines_of(self.menus, table, table.costs, np.zeros(1, np.int64), _PRICES)
         stages = _Stages(table, Cuts.of(table.costs, units, lines), plan, offers, hosts)
         result, entries = self._best_cut(stages, cutoff_s / scale, bound_s / scale)
-        if not hosts and result.status in ("OPTIMAL", "INFEASIBLE"):
-            self._proven.add(kind, costs, min(result.value_s, cutoff_s / scale))
+        if like is not None and result.status in ("OPTIMAL", "INFEASIBLE"):
+            self._proven.add(*like, min(result.value_s, cutoff_s / scale))
         bound = bound_s if result.status == "UNKNOWN" else result.bound_s * scale
         if not result.lengths:
             return result.status, None, bound
@@ -158,8 +158,7 @@ class Settler:
         cluster = self.setting.cluster
         if OFFLOADS[int(plan.rows.offload[0])] == "none" or cluster.host_memory_bytes is None:
             return ()
-        sizes = tuple(level.size for level in cluster.levels)
-        return host_shares(plan.factors[0], plan.strides[0], sizes, cluster.devices_per_host or 1)
+        return host_shares(cluster, plan.factors[0], plan.strides[0])
 
     def _best_cut(self, stages: _Stages, cutoff_s: float, bound_s: float) -> tuple[CutResult, Entries]:
         """Solve below the cutoff: first near the bound, since few entries lie there, then further up."""
@@ -191,7 +190,7 @@ class Settler:
         self.host_short = True
         every = self._offers.of(stages.plan, host=True)
         if all(len(shares) == 1 for shares in stages.hosts):
-            rooms = self._rooms(stages)
+            rooms = stage_rooms(stages.hosts, self._host_bytes, int(stages.table.rows.pp[0]))
             entries = self._entries(stages, every, slowest, together, rooms)
             return self._bounded(stages.cuts, entries, trial_s, floor_s)
         entries = self._entries(stages, every, slowest, together, shares_hosts=True)
@@ -212,13 +211,6 @@ class Settler:
         self.unlisted = True
         below = self._solve(cuts, replace(entries, seconds=entries.least), trial_s, floor_s, ())
         return below if below.status == "INFEASIBLE" else _left_open(result, below.bound_s), found
-
-    def _rooms(self, stages: _Stages) -> Array:
-        """Bytes that one device of each stage may keep on a host that it shares with its own stage alone, [S]."""
-        rooms = np.full(int(stages.table.rows.pp[0]), np.inf)
-        for ((stage, count),) in stages.hosts:
-            rooms[stage] = min(rooms[stage], self._host_bytes / count)
-        return rooms
 
     @property
     def _host_bytes(self) -> float:

@@ -42,7 +42,7 @@ def of_several(offers: Sequence[Offer], layers: Array, room: Room) -> Best:
     left = room.for_saved(heaviest[None])[0]
     needed = sum(n * _least_within(o.device, o, heaviest) for n, o in zip(layers, offers, strict=True))
     bounds, prices = np.where(needed <= left, -np.inf, np.inf), None
-    while (at := int(np.argmin(bounds))) >= 0 and bounds[at] < best.seconds:
+    while bounds[at := int(np.argmin(bounds))] < best.seconds:
         light = [np.flatnonzero(o.working <= heaviest[at]) for o in offers]
         some = [o[x] for o, x in zip(offers, light, strict=True)]
         prices = _prices(some, layers, float(left[at]), float(room.host[0]), prices)

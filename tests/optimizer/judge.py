@@ -3,7 +3,7 @@
 import numpy as np
 from exhaustive_oracle import hosts_of, placements_of
 from independent_rules import OFFLOAD_PREDICATES, Candidate, broken, shortest_period
-from instances import Instance
+from instances import Instance, instance
 
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import CP_KINDS, OFFLOADS, Layout
@@ -26,6 +26,14 @@ def search(asked: Instance, options: SolveOptions | None = None, further: str = 
     run = Search(Space(asked.setting, parse_constraints(text)), options)
     run.run()
     return run
+
+
+def agrees(seed: int) -> Instance:
+    """The instance of a seed, once the search has said of it what exhaustive search says."""
+    asked = instance(seed)
+    found = complaints(asked, search(asked))
+    assert found == [], f"{asked}: {found}"
+    return asked
 
 
 def complaints(asked: Instance, run: Search) -> list[str]:
