@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.memory import ROUNDING_BYTES
 from meshwright.costmodel.pipeline import in_flight, peaks
 from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.tensors import HOST
 from meshwright.optimizer.bounds import SAFE
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.host_mixes import within_hosts
@@ -48,6 +50,12 @@ class Entries:
         }
         return Entries(**arrays, mixes=mixes, whole=self.whole)
 
+    @cached_property
+    def hosting(self) -> Array:
+        """Whether some layer of each share keeps something on its host, [E]."""
+        codes = ([code for mix in mixes for code, _ in mix] for mixes in self.mixes)
+        return np.array([any(code >> HOST for code in some) for some in codes], bool)
+
     @property
     def exact(self) -> bool:
         """Whether every share has the fastest of its mixes."""
@@ -69,13 +77,15 @@ def entries_of(
     capacity: int,
     hosts: Array | None = None,
     shares_hosts: bool = False,
+    hosting: bool = False,
 ) -> Entries:
     """Shares of a single row that fit the memory, take at most `slowest` seconds and lie on a complete cut.
 
     None where all stages of every cut take more than `total` seconds together.
 
     Each with its fastest policies. `hosts` are bytes that one device of each stage may keep on its host, [S]. If stages
-    share hosts that may be too small, policies that keep less there by being slower are listed, too.
+    share hosts that may be too small, policies that keep less there by being slower are listed, too. With `hosting` each
+    has, too, its fastest policies of those in which some layer keeps something there.
     """
     units = len(cuts.units)
     # Where units are alike a share is told by its length alone, as if it started at 0.
@@ -93,10 +103,14 @@ def entries_of(
     room = _room(table, cuts, stage, counts, capacity, hosts)
     ends_s = cuts.ends_s[0, stage]
     if shares_hosts:
-        of, mixed, whole = within_hosts(offers, counts, room, slowest - ends_s)
+        of, mixed, whole = within_hosts(offers, counts, room, slowest - ends_s, hosting)
         stage, at, counts, ends_s = stage[of], at[of], counts[of], ends_s[of]
     else:
         mixed, whole = fastest(offers, counts, room), True
+        if hosting:
+            mixed = mixed.and_also(fastest(offers, counts, room, hosting=True))
+            stage, at, ends_s = (np.tile(x, 2) for x in (stage, at, ends_s))
+            counts = np.tile(counts, (2, 1))
     seconds, bound = mixed.seconds + ends_s, mixed.least_s + ends_s
     keep = bound <= slowest
     exact = np.full_like(least, np.inf)

@@ -14,12 +14,13 @@ Array = NDArray[Any]
 
 
 def within_hosts(
-    offers: Sequence[Offer], counts: Array, room: Room, within_s: Array
+    offers: Sequence[Offer], counts: Array, room: Room, within_s: Array, hosting: bool
 ) -> tuple[Array, Mixed, bool]:
     """(stage of each, mixes, whether these are all): ways of stages to be slower and keep less on the host.
 
     Args:
         counts: layers of each kind, [E, K]. within_s: seconds that the layers of each stage may take, [E].
+        hosting: whether also to list the best of those ways in which some layer keeps something on its host.
     """
     of: list[int] = []
     seconds: list[float] = []
@@ -34,10 +35,11 @@ def within_hosts(
         lists = [known[k, counts[e, k]] for k in some]
         if np.prod([len(picks) for picks, _ in lists]) > AT_ONCE:
             whole = False
-            lists = [_every(offers[k].unbeaten(), int(counts[e, k]), offers[k]) for k in some]
-        points = np.zeros((1, 4))
+            lists = [_every(offers[k].unbeaten(hosting=hosting), int(counts[e, k]), offers[k]) for k in some]
+        points, hosted = np.zeros((1, 4)), np.zeros(1, bool)
         which: Array = np.zeros((1, 0), np.int64)
-        for picks, own in lists:
+        for k, (picks, own) in zip(some, lists, strict=True):
+            hosted = (hosted[:, None] | _hosted(offers[k], picks)).ravel()
             both = points[:, None] + own
             both[..., 3] = np.maximum(points[:, None, 3], own[:, 3])
             points = both.reshape(-1, 4)
@@ -47,9 +49,10 @@ def within_hosts(
         fits = (points[:, 1] <= one.for_saved(points[:, 3:])[:, 0]) & (points[:, 0] <= within_s[e])
         left = np.flatnonzero(fits)
         left = left[np.lexsort((points[left, 2], points[left, 0]))]
-        kept = points[left, 2]
-        fewer = kept < np.append(np.inf, np.minimum.accumulate(kept)[:-1])[: len(kept)]
-        for at in left[fewer].tolist():
+        chosen = _ever_fewer(left, points[:, 2])
+        if hosting:
+            chosen = np.union1d(chosen, _ever_fewer(left[hosted[left]], points[:, 2]))
+        for at in chosen.tolist():
             of.append(e)
             seconds.append(float(points[at, 0]))
             host.append(float(points[at, 2]))
@@ -59,6 +62,20 @@ def within_hosts(
             mixes.append(tuple(made))
     took = np.array(seconds)
     return np.array(of, np.int64), Mixed(took, np.array(host), tuple(mixes), took), whole
+
+
+def _hosted(offer: Offer, picks: Array) -> Array:
+    """Whether some layer of each mix keeps something on its host, [picks]."""
+    i, j, more = picks.T
+    some: Array = offer.hosts[i] | (offer.hosts[j] & (more > 0))
+    return some
+
+
+def _ever_fewer(ways: Array, kept: Array) -> Array:
+    """Of ways in the order of their seconds those that keep less on the host than all before."""
+    least = np.append(np.inf, np.minimum.accumulate(kept[ways]))[: len(ways)]
+    fewer: Array = ways[kept[ways] < least]
+    return fewer
 
 
 def _every(offer: Offer, layers: int, among: Offer | None = None) -> tuple[Array, Array]:

@@ -78,7 +78,8 @@ class Menus:
         `offloads` are the offload classes that are considered; without `mixes` layers of one kind do not differ."""
         self._setting, self._allowed, self._mixes = setting, allowed, mixes
         self._known: dict[tuple[int, ...], _Listed] = {}
-        self._place = np.array([self._place_of(offload, offloads) for offload in range(len(OFFLOADS))])
+        self._offloads = offloads
+        self._place = np.array([self._place_of(offload) for offload in OFFLOADS])
 
     @property
     def mixes(self) -> bool:
@@ -90,18 +91,19 @@ class Menus:
         """Whether policies may be chosen tensor by tensor."""
         return self.mixes and self._allowed(OTHER)
 
-    def _place_of(self, offload: int, offloads: tuple[int, ...]) -> int:
-        """Where policies of a class may save: with mixes a class that offloads activations need not, if the user
-        allows the one that does not."""
-        parts = OFFLOADS[offload].split("+")
-        if "activations" not in parts:
+    def _place_of(self, offload: str) -> int:
+        """Where policies of a class may save: with mixes some layers of a class that offloads activations need not."""
+        if "activations" not in offload.split("+"):
             return DEVICE
-        rest = "+".join(p for p in parts if p != "activations") or "none"
-        return BOTH if self.mixes and OFFLOADS.index(rest) in offloads else HOST
+        return BOTH if self.mixes else HOST
 
-    def all_on_host(self, offload: str) -> bool:
-        """Whether every layer keeps something on its host under an offload class."""
-        return bool(self._place[OFFLOADS.index(offload)] == HOST)
+    def must_host(self, offload: int) -> bool:
+        """Whether some layer must keep something on its host: layers may differ, and the class in which none does is not
+        considered."""
+        if self._place[offload] != BOTH:
+            return False
+        rest = "+".join(p for p in OFFLOADS[offload].split("+") if p != "activations") or "none"
+        return OFFLOADS.index(rest) not in self._offloads
 
     def of(self, rows: Rows, kind: int, named_only: bool = False) -> Menu:
         """Of one layer kind for some rows; `named_only` without choices by tensor."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from meshwright.optimizer.offers import Mix, Offer, Room, mix_of_pick
 from meshwright.optimizer.pairs import of_one
-from meshwright.optimizer.several import Best, of_several
+from meshwright.optimizer.several import Best, fastest_of, of_several
 
 Array = NDArray[Any]
 
@@ -24,9 +24,17 @@ class Mixed:
     mixes: tuple[tuple[Mix, ...], ...]
     least_s: Array
 
+    def and_also(self, other: "Mixed") -> "Mixed":
+        arrays = zip(
+            (self.seconds, self.host, self.least_s), (other.seconds, other.host, other.least_s), strict=True
+        )
+        seconds, host, least = (np.concatenate(pair) for pair in arrays)
+        return Mixed(seconds, host, self.mixes + other.mixes, least)
 
-def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
-    """The fastest mixes of stages with `counts` layers of each kind, [E, K]."""
+
+def fastest(offers: Sequence[Offer], counts: Array, room: Room, hosting: bool = False) -> Mixed:
+    """The fastest mixes of stages with `counts` layers of each kind, [E, K]; `hosting` of those in which some layer keeps
+    something on its host."""
     seconds, least = np.full((2, len(counts)), np.inf)
     host = np.zeros(len(counts))
     mixes: list[tuple[Mix, ...]] = [((),) * len(offers)] * len(counts)
@@ -36,11 +44,19 @@ def fastest(offers: Sequence[Offer], counts: Array, room: Room) -> Mixed:
         at = np.flatnonzero(of_entry.ravel() == group)
         some = np.flatnonzero(kinds)
         if len(some) == 1 and not limited:
-            found, picks = of_one(offers[some[0]], counts[at, some[0]], room[at], np.zeros((3, len(at))))
-            best = [Best(took, (pick,), took) for took, pick in zip(found.tolist(), picks, strict=True)]
+            others = np.zeros((3, len(at)))
+            found, picks = of_one(offers[some[0]], counts[at, some[0]], room[at], others, hosting)
+            best = [
+                Best(took, (pick,) if took < np.inf else (), took)
+                for took, pick in zip(found.tolist(), picks, strict=True)
+            ]
         else:
             of_kinds = [offers[k] for k in some.tolist()]
-            best = [of_several(of_kinds, counts[e, some], room[[e]]) for e in at.tolist()]
+            which = range(len(some)) if hosting else (None,)
+            best = [
+                fastest_of([of_several(of_kinds, counts[e, some], room[[e]], kind) for kind in which])
+                for e in at.tolist()
+            ]
         for e, one in zip(at.tolist(), best, strict=True):
             seconds[e], least[e] = one.seconds, one.least_s
             if not one.picks:

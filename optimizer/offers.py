@@ -16,7 +16,7 @@ from meshwright.costmodel.policy_front import unbeaten
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
-from meshwright.costmodel.tensors import OPEN
+from meshwright.costmodel.tensors import HOST, OPEN
 from meshwright.optimizer.menus import Menus
 from meshwright.optimizer.settled import Placed
 
@@ -48,11 +48,23 @@ class Offer:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def unbeaten(self, host: bool = False) -> "Offer":
-        """Those that no other beats, in host bytes too if `host`; fewest device bytes first."""
+    @property
+    def hosts(self) -> Array:
+        """Whether each keeps something on the host."""
+        keeps: Array = self.codes >> HOST > 0
+        return keeps
+
+    def unbeaten(self, host: bool = False, hosting: bool = False) -> "Offer":
+        """Those that no other beats, in host bytes too if `host`; fewest device bytes first.
+
+        With `hosting` also those that keep something on the host that no other of these beats.
+        """
         columns = np.stack([self.seconds, self.device, self.host * host], axis=1)
         order = np.lexsort(columns.T[::-1])
         kept = order[unbeaten(columns[order])]
+        if hosting:
+            order = order[self.hosts[order]]
+            kept = np.union1d(kept, order[unbeaten(columns[order])])
         return self[kept[np.lexsort((self.seconds[kept], self.device[kept]))]]
 
 
@@ -65,13 +77,15 @@ class Offers:
     _known: dict[tuple[Any, ...], Offer] = field(default_factory=dict)
 
     def of(self, plan: Placed, host: bool = False) -> tuple[Offer, ...]:
-        """Of a placed row: those that no other beats, in host bytes too if `host`."""
+        """Of a placed row: those that no other beats, in host bytes too if `host`; where some layer must keep something on
+        its host, also the best of those that do."""
         return tuple(self._of(plan, kind, host) for kind in range(plan.rows.policies.shape[1]))
 
     def _of(self, plan: Placed, kind: int, host: bool) -> Offer:
         key = kind, host, *_priced_by(plan, kind)
         if key not in self._known:
-            self._known[key] = self._priced(plan, kind).unbeaten(host)
+            hosting = self.menus.must_host(int(plan.rows.offload[0]))
+            self._known[key] = self._priced(plan, kind).unbeaten(host, hosting)
         return self._known[key]
 
     def _priced(self, plan: Placed, kind: int) -> Offer:

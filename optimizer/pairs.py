@@ -13,20 +13,27 @@ LESS = 1.0 - 1e-12  # of a sum, for what rounding may take
 AT_ONCE = 1 << 21  # numbers in one table of pairs
 
 
-def of_one(offer: Offer, layers: Array, room: Room, others: Array) -> tuple[Array, list[Pick]]:
+def of_one(
+    offer: Offer, layers: Array, room: Room, others: Array, hosting: bool = False
+) -> tuple[Array, list[Pick]]:
     """(least seconds, pick) of stages, [E].
 
     Of two policies as many layers take the faster as memory allows.
 
     Args:
         others: bytes saved on the device, kept on the host, and working, of layers of other kinds; [3, E].
+        hosting: whether some layer must keep something on its host.
     """
     entries, limited = len(layers), bool(np.isfinite(room.host).any())
     seconds, picks = np.full(entries, np.inf), [(0, 0, 0)] * entries
     i, j = np.triu_indices(len(offer))  # i saves less
-    # A policy that saves less in less time stands alone, unless it is for want of hosts.
+    # A policy that saves less in less time stands alone, unless it is for want of hosts, or of what is to be on them.
     useful = (i == j) | (offer.seconds[i] > offer.seconds[j]) | limited
+    if hosting:
+        useful = (useful | (offer.hosts[i] != offer.hosts[j])) & (offer.hosts[i] | offer.hosts[j])
     i, j = i[useful], j[useful]
+    if not len(i):
+        return seconds, picks
     alone, faster = i == j, offer.seconds[j] < offer.seconds[i]
     block = max(1, AT_ONCE // max(1, len(i)))
     for start in range(0, entries, block):

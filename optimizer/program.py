@@ -9,6 +9,7 @@ Subject   sum_{e of s} y_e = 1                     each stage one share         
           shares follow each other from 0 to U     sums of lengths, or flow        `_cover_units`
           T >= sum_{e of s} t_e y_e, G >= sum_{e of s} g_e y_e                     `_slowest`
           sum of h_e y_e over stages of a host <= host memory                      `_host_pools`
+          sum of y_e over shares that keep activations there >= 1, if some must
 
 Entries that pass the device memory, or that no complete cut within the cutoff can use, are never made (reach
 windows; `optimizer.entries`). Times are rounded to the nearest tick; `slack_s` is what all roundings together can hide.
@@ -59,10 +60,12 @@ def solve_cut(
     host_bytes: float,
     work_limit: float,
     seed: int = 0,
+    hosting: bool = False,
 ) -> CutResult:
     """Prove the best cut of one row below `cutoff_s` step seconds; `floor_s` is a bound on max_s t_s.
 
-    `hosts` lists the ways in which stages share a host of `host_bytes`; none where nothing is offloaded.
+    `hosts` lists the ways in which stages share a host of `host_bytes`; none where nothing is offloaded. `hosting` where some
+    stage must keep activations there.
     """
     rows = cuts.rows
     pp, m = int(rows.pp[0]), int(rows.micro_batches[0])
@@ -92,6 +95,8 @@ def solve_cut(
         for members in of_stage:
             program.add(variable >= _weighted(take, values, members))
     _host_pools(program, take, entries, of_stage, hosts, host_bytes)
+    if hosting:
+        program.add_bool_or([take[e] for e in np.flatnonzero(entries.hosting)])
     everything = np.arange(len(take))
     goal = rounds * slowest + share * _weighted(take, seconds, everything) + scale * latest
     limit = int(np.ceil(scale * (cutoff_s + hidden + slack) / tick))

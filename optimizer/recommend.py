@@ -38,7 +38,7 @@ from meshwright.optimizer.question import (
     versions,
     warnings_of,
 )
-from meshwright.optimizer.reasons.headline import asked_of, infeasible, listed_alike, not_considered
+from meshwright.optimizer.reasons.headline import asked_of, infeasible, not_considered
 from meshwright.optimizer.run_cost import run_of
 from meshwright.optimizer.settled import visible
 from meshwright.optimizer.solve import GIVE_UP, TOO_LARGE, Found, Search, SolveOptions, Watch
@@ -258,7 +258,6 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
             *warnings_of(given, priced.stage_bytes),
             *barrier_note(layout),
             *not_considered(space),
-            *listed_alike(space),
             *batches_left_out(search),
             *_past_limit(given, value_of(given, best.row, priced.step_s)),
         ),

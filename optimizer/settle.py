@@ -183,33 +183,44 @@ class Settler:
         spare = max((trial_s + hidden - share * total) / rounds, floor_s) if rounds else trial_s
         slowest = spare * (1 + 1e-6)
         together = (trial_s * (1 + 1e-6) - rounds * floor_s - beside) / share
-        entries = self._entries(stages, stages.offers, slowest, together)
-        apart = self._solve(stages.cuts, entries, trial_s, floor_s, ())
+        result, entries = self._listed(stages, trial_s, floor_s, slowest, together, hosting=False)
+        if not (result.chosen and self.menus.must_host(int(stages.table.rows.offload[0]))):
+            return result, entries
+        if entries.hosting[list(result.chosen)].any():
+            return result, entries
+        return self._listed(stages, trial_s, floor_s, slowest, together, hosting=True)
+
+    def _listed(
+        self, stages: _Stages, trial_s: float, floor_s: float, slowest: float, together: float, hosting: bool
+    ) -> tuple[CutResult, Entries]:
+        """Solve with shares that take at most `slowest` seconds; hosts count where they do not hold what is fastest."""
+        entries = self._entries(stages, stages.offers, slowest, together, hosting=hosting)
+        apart = self._solve(stages.cuts, entries, trial_s, floor_s, (), hosting)
         if not apart.chosen or _hold(stages.hosts, entries.host[list(apart.chosen)], self._host_bytes):
             return apart, entries
         self.host_short = True
         every = self._offers.of(stages.plan, host=True)
         if all(len(shares) == 1 for shares in stages.hosts):
             rooms = stage_rooms(stages.hosts, self._host_bytes, int(stages.table.rows.pp[0]))
-            entries = self._entries(stages, every, slowest, together, rooms)
-            return self._bounded(stages.cuts, entries, trial_s, floor_s)
-        entries = self._entries(stages, every, slowest, together, shares_hosts=True)
-        result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts)
+            entries = self._entries(stages, every, slowest, together, rooms, hosting=hosting)
+            return self._bounded(stages.cuts, entries, trial_s, floor_s, hosting)
+        entries = self._entries(stages, every, slowest, together, shares_hosts=True, hosting=hosting)
+        result = self._solve(stages.cuts, entries, trial_s, floor_s, stages.hosts, hosting)
         if entries.whole:
             return result, entries
         self.unlisted = True
         return _left_open(result, apart.bound_s), entries
 
     def _bounded(
-        self, cuts: Cuts, entries: Entries, trial_s: float, floor_s: float
+        self, cuts: Cuts, entries: Entries, trial_s: float, floor_s: float, hosting: bool
     ) -> tuple[CutResult, Entries]:
         """Solve with the mixes that were found, and where those may not be the fastest, with the least they might take."""
         found = entries if entries.exact else entries[np.isfinite(entries.seconds)]
-        result = self._solve(cuts, found, trial_s, floor_s, ())
+        result = self._solve(cuts, found, trial_s, floor_s, (), hosting)
         if entries.exact:
             return result, entries
         self.unlisted = True
-        below = self._solve(cuts, replace(entries, seconds=entries.least), trial_s, floor_s, ())
+        below = self._solve(cuts, replace(entries, seconds=entries.least), trial_s, floor_s, (), hosting)
         return below if below.status == "INFEASIBLE" else _left_open(result, below.bound_s), found
 
     @property
@@ -224,20 +235,26 @@ class Settler:
         total: float,
         rooms: Array | None = None,
         shares_hosts: bool = False,
+        *,
+        hosting: bool,
     ) -> Entries:
         capacity = self.setting.capacity_bytes
-        return entries_of(stages.table, stages.cuts, offers, slowest, total, capacity, rooms, shares_hosts)
+        return entries_of(
+            stages.table, stages.cuts, offers, slowest, total, capacity, rooms, shares_hosts, hosting
+        )
 
     def _solve(
-        self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...]
-    ) -> CutResult:
+        self, cuts: Cuts, entries: Entries, cutoff_s: float, floor_s: float, hosts: tuple[HostShare, ...],
+        hosting: bool,
+    ) -> CutResult:  # fmt: skip
         """Solve, or recall: many placements of a row cost its stages the same."""
         row = cuts.rows
         counts = (int(getattr(row, n)[0]) for n in ("pp", "micro_batches", "vpp", "schedule"))
         numbers = (*counts, float(cuts.costs.hidden_s[0]), cutoff_s, floor_s)
-        key = (*numbers, hosts, *(a.tobytes() for a in entries.arrays()))
+        hosted = entries.hosting.tobytes() if hosting else b""
+        key = (*numbers, hosts, hosted, *(a.tobytes() for a in entries.arrays()))
         if key not in self._known:
-            effort = (self.options.work_limit, self.options.seed)
+            effort = (self.options.work_limit, self.options.seed, hosting)
             self._known[key] = solve_cut(cuts, entries, cutoff_s, floor_s, hosts, self._host_bytes, *effort)
         return self._known[key]
 

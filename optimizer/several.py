@@ -30,10 +30,17 @@ class Best:
     least_s: float
 
 
-def of_several(offers: Sequence[Offer], layers: Array, room: Room) -> Best:
+def fastest_of(found: Sequence[Best]) -> Best:
+    """Of the fastest mixes of several sorts."""
+    best = min(found, key=lambda one: one.seconds)
+    return replace(best, least_s=min(one.least_s for one in found))
+
+
+def of_several(offers: Sequence[Offer], layers: Array, room: Room, hosting: int | None = None) -> Best:
     """Of one stage: for every number of bytes that the heaviest layer may need while it runs backward, the one with the
     least bound first.
 
+    `hosting` is a kind of which some layer must keep something on its host; the bounds leave that aside.
     With as many policies as memory on a host may leave to choose from, looking at all mixes of several kinds would take too
     long; then `least_s` is below what was found.
     """
@@ -47,7 +54,7 @@ def of_several(offers: Sequence[Offer], layers: Array, room: Room) -> Best:
         some = [o[x] for o, x in zip(offers, light, strict=True)]
         prices = _prices(some, layers, float(left[at]), float(room.host[0]), prices)
         if prices.bound_s < best.seconds:
-            found = _within(some, layers, room, float(heaviest[at]), prices, best.seconds)
+            found = _within(some, layers, room, float(heaviest[at]), prices, best.seconds, hosting)
             least = min(least, found.least_s)
             if found.seconds < best.seconds:
                 picks = zip(light, found.picks, strict=True)
@@ -83,8 +90,8 @@ def _prices(offers: Sequence[Offer], layers: Array, left: float, host: float, ne
 
 
 def _within(
-    offers: Sequence[Offer], layers: Array, room: Room, heavy: float, prices: Prices, known_s: float
-) -> Best:
+    offers: Sequence[Offer], layers: Array, room: Room, heavy: float, prices: Prices, known_s: float, hosting: int | None
+) -> Best:  # fmt: skip
     """`of_several` where the heaviest layer may need `heavy` bytes, if faster than `known_s`.
 
     The bound of the prices, and a good mix, tell which policies a better one may use at all; the mixes of all kinds but one
@@ -98,8 +105,9 @@ def _within(
         every = [np.flatnonzero(o <= gap * (2.0 - LESS) + 1e-15) for o in over]
         if few is None and _pairs(every, layers) > _MOST:
             return replace(best, least_s=prices.bound_s)
-        some = [_first(o, x, over_, few) for o, x, over_ in zip(offers, every, over, strict=True)]
-        found = _among(offers, layers, room, some, over, gap, heavy)
+        kinds = enumerate(zip(offers, every, over, strict=True))
+        some = [_first(o, x, over_, few, k == hosting) for k, (o, x, over_) in kinds]
+        found = _among(offers, layers, room, some, over, gap, heavy, hosting)
         if found is not None and found[0] < best.seconds:
             best = Best(found[0], tuple(found[1]), np.inf)
         if all(len(x) == len(y) for x, y in zip(some, every, strict=True)):
@@ -116,18 +124,19 @@ def _pairs(every: Sequence[Array], layers: Array) -> float:
 
 def _among(
     offers: Sequence[Offer], layers: Array, room: Room, some: Sequence[Array], over: Sequence[Array], gap: float, heavy: float,
+    hosting: int | None,
 ) -> tuple[float, list[Pick]] | None:  # fmt: skip
     """The best with some policies of each kind, and mixes of the others that cost at most `gap` more than the bound."""
     main = int(np.argmax(layers))
     rest, limited = [k for k in range(len(offers)) if k != main], bool(np.isfinite(room.host).any())
-    lists = [_listed(offers[k], some[k], over[k], int(layers[k]), gap, limited) for k in rest]
+    lists = [_listed(offers[k], some[k], over[k], int(layers[k]), gap, limited, k == hosting) for k in rest]
     points, which = _combined([offers[k] for k in rest], layers[rest], lists, limited)
     if not len(points):
         return None
     base = points[:, 0]
     others = np.stack([points[:, 1], points[:, 2], np.full(len(base), heavy)])
     many, own = room.times(len(base)), np.full(len(base), layers[main])
-    seconds, picks = of_one(offers[main][some[main]], own, many, others)
+    seconds, picks = of_one(offers[main][some[main]], own, many, others, main == hosting)
     at = int(np.argmin(base + seconds))
     if not np.isfinite(base[at] + seconds[at]):
         return None
@@ -139,20 +148,29 @@ def _among(
     return float(base[at] + seconds[at]), chosen
 
 
-def _first(offer: Offer, among: Array, over: Array, few: int | None) -> Array:
-    """Of some policies the few that cost least at the prices, and those that are leanest; all where `few` is None."""
+def _first(offer: Offer, among: Array, over: Array, few: int | None, hosting: bool) -> Array:
+    """Of some policies the few that cost least at the prices, and those that are leanest, with `hosting` also a few that keep
+    something on the host; all where `few` is None."""
     if few is None or len(among) <= few + 2:
         return among
     cheap = among[np.argsort(over[among], kind="stable")[:few]]
+    hosts = among[offer.hosts[among]]
+    cheap_hosts = hosts[np.argsort(over[hosts], kind="stable")[:few]] if hosting else []
     lean = [among[int(np.argmin(x[among]))] for x in (offer.device, offer.host)]
-    return np.union1d(cheap, lean)
+    return np.union1d(np.union1d(cheap, cheap_hosts), lean).astype(np.int64)
 
 
-def _listed(offer: Offer, keep: Array, over: Array, layers: int, gap: float, limited: bool) -> list[Pick]:
-    """Mixes of some policies that cost at most `gap` more than the cheapest at the multiplier."""
-    picks: list[Pick] = [(int(i), int(i), 0) for i in keep.tolist() if layers * over[i] <= gap]
+def _listed(
+    offer: Offer, keep: Array, over: Array, layers: int, gap: float, limited: bool, hosting: bool
+) -> list[Pick]:
+    """Mixes of some policies that cost at most `gap` more than the cheapest at the multiplier; `hosting` of those that keep
+    something on the host."""
+    good = offer.hosts if hosting else np.ones(len(offer), bool)
+    picks: list[Pick] = [(int(i), int(i), 0) for i in keep.tolist() if good[i] and layers * over[i] <= gap]
     for i, j in combinations(keep.tolist(), 2):
-        if limited or offer.seconds[i] > offer.seconds[j]:
+        if not (good[i] or good[j]):
+            continue
+        if limited or good[i] != good[j] or offer.seconds[i] > offer.seconds[j]:
             picks += [
                 (i, j, k)
                 for k in range(1, layers)

@@ -100,13 +100,6 @@ class Space:
         return hosts and taken and not any(c.name == "offload" for c in self.constraints)
 
     @property
-    def offloads_everywhere(self) -> bool:
-        """Whether every layer must keep something on its host though layers may differ: a class that does without is ruled
-        out, and plans of the class with activations in which some layers keep nothing there are not listed."""
-        kept = [OFFLOADS[o] for o in self.offloads if "activations" in OFFLOADS[o].split("+")]
-        return self.menus.mixes and any(self.menus.all_on_host(o) for o in kept)
-
-    @property
     def offloads(self) -> tuple[int, ...]:
         """Offload classes that the cluster can price, and the user and the launcher allow; refused ones are reported."""
         return tuple(

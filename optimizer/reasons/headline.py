@@ -124,18 +124,6 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def listed_alike(space: Space) -> tuple[str, ...]:
-    """What a constraint that rules offload=none out leaves unlisted."""
-    if not space.offloads_everywhere:
-        return ()
-    return (
-        (
-            "not considered: plans in which only some layers keep activations on the hosts, since the constraint on offload rules "
-            "out the class that keeps none; the bound is of plans in which all layers do"
-        ),
-    )
-
-
 def not_considered(space: Space) -> tuple[str, ...]:
     """Offload classes that the user allows and the cluster cannot price."""
     out: dict[str, str] = {}

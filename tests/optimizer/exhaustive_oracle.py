@@ -13,7 +13,7 @@ from functools import cache
 from itertools import permutations, product
 
 import numpy as np
-from independent_rules import Candidate, broken, legal, may_offload, shortest_period
+from independent_rules import Candidate, broken, legal, may_offload, must_host, shortest_period
 from numpy.typing import NDArray
 from tensor_oracle import Listed
 
@@ -25,10 +25,12 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
+from meshwright.costmodel.tensors import HOST
 from meshwright.hardware.network import Level, TorusAxis
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Degrees = tuple[int, int, int, int, int]  # in the order of DEGREES
 DEGREES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 
@@ -148,9 +150,8 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
     for i in range(len(found)):
         for offload in (o for o in offloads if may_offload(setting, found[i], o)):
             host = "activations" in offload
-            rest = "+".join(p for p in offload.split("+") if p != "activations") or "none"
             # Where layers may differ, one that keeps nothing on the host may stand beside one that does.
-            plain = [False] if host and by_tensor and setting.framework.chooses and rest in offloads else []
+            plain = [False] if host and by_tensor and setting.framework.chooses else []
             ways = [
                 [c for h in (host, *plain) for c in listed.of(rows[i : i + 1], k, h).tolist()]
                 for k in range(kinds)
@@ -261,14 +262,17 @@ class PricedSpace:
     setting: Setting
     rows: Rows
     batches: list[Batch]
+    must_host: Bools  # rows that are plans only with a layer that keeps something on its host
 
     @property
     def plans(self) -> int:
         return sum(b.seconds.size for b in self.batches)
 
-    def allowed(self, batch: Batch, capacity: float) -> NDArray[np.bool_]:
+    def allowed(self, batch: Batch, capacity: float) -> Bools:
         host = self.setting.cluster.host_memory_bytes
-        return (batch.device_bytes <= capacity) & (batch.host_bytes <= (np.inf if host is None else host))
+        fits = (batch.device_bytes <= capacity) & (batch.host_bytes <= (np.inf if host is None else host))
+        hosts = ~self.must_host | (self.rows.policies >> HOST > 0).any(axis=1)
+        return fits & hosts[batch.of, None]
 
     def best(self, capacity: float) -> Plan | None:
         """The fastest plan that fits; None if none does."""
@@ -278,7 +282,7 @@ class PricedSpace:
         """The fastest plan whose stages all hold the same number of layers."""
         return self._least(
             capacity,
-            lambda b, fits: np.where(fits & np.array([len(set(c)) == 1 for c in b.cuts]), b.seconds, np.inf),
+            lambda b, fits: np.where(fits & [len(set(c)) == 1 for c in b.cuts], b.seconds, np.inf),
         )
 
     def leanest(self) -> Plan | None:
@@ -287,16 +291,8 @@ class PricedSpace:
 
     def least_bytes_at(self, seconds: float) -> float:
         """Least device memory of the plans that take at most `seconds`."""
-        return min(
-            (
-                float(
-                    np.where(self.allowed(b, np.inf) & (b.seconds <= seconds), b.device_bytes, np.inf).min()
-                )
-                for b in self.batches
-                if b.seconds.size
-            ),
-            default=np.inf,
-        )
+        near = ((b, self.allowed(b, np.inf) & (b.seconds <= seconds)) for b in self.batches if b.seconds.size)
+        return min((float(b.device_bytes[some].min(initial=np.inf)) for b, some in near), default=np.inf)
 
     def least_bytes_of(self, plan: Plan) -> float:
         """Least device memory of the plans that differ from one in policies alone."""
@@ -316,7 +312,7 @@ class PricedSpace:
                 np.minimum.at(out, b.of, np.where(self.allowed(b, capacity), b.seconds, np.inf).min(axis=1))
         return out
 
-    def _least(self, capacity: float, score: Callable[[Batch, NDArray[np.bool_]], Floats]) -> Plan | None:
+    def _least(self, capacity: float, score: Callable[[Batch, Bools], Floats]) -> Plan | None:
         best: tuple[float, Batch, int, int] | None = None
         for b in self.batches:
             if not b.seconds.size:
@@ -346,7 +342,8 @@ def price_everything(setting: Setting, wishes: Wishes) -> PricedSpace:
         for vpp in np.unique(rows.vpp[rows.pp == pp]):
             index = np.flatnonzero((rows.pp == pp) & (rows.vpp == vpp))
             batches.append(_price(setting, rows, index, cuts_of(setting, int(pp), int(vpp))))
-    return PricedSpace(setting, rows, batches)
+    must = np.array([must_host(setting, o, priced_offloads(setting, wishes)) for o in OFFLOADS])
+    return PricedSpace(setting, rows, batches, must[rows.offload])
 
 
 def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]]) -> Batch:
@@ -367,9 +364,8 @@ def _price(setting: Setting, rows: Rows, index: Ints, cuts: list[tuple[int, ...]
         return Batch(of, placements, group, cuts, none, none, none)
     ep, etp = (np.array([k[i] for k in known]) for i in (1, 2))
     groups = groups_of(placements, ep, etp)
-    whole = (groups.ep.size == ep)[
-        group
-    ]  # experts fill the innermost ranks exactly, or there is no such plan
+    # Experts fill the innermost ranks exactly, or there is no such plan.
+    whole = (groups.ep.size == ep)[group]
     of, group = of[whole], group[whole]
     placed = rows[of]
     table = StageTable.of(setting, placed, PlacedComm(setting.network, groups[group]))

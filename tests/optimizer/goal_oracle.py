@@ -100,11 +100,11 @@ def _down(placed: Placed, cut: tuple[int, ...], like: Floats) -> Iterator[tuple[
     if not placed.floor_s(cut) < useful:
         return
     if not int(placed.row.offload[0]) or setting.cluster.host_memory_bytes is None:
-        ways = [points * [1.0, 0.0, 1.0] for points in ways]
+        ways = [points * [1.0, 0.0, 1.0, 1.0] for points in ways]
     room = float(setting.capacity_bytes)
     while True:
         some = [points[points[:, 2] <= room] for points in ways]
-        found = placed.best(cut, [points[:, :2] for points in some], useful) if all(map(len, some)) else None
+        found = placed.best(cut, some, useful) if all(map(len, some)) else None
         if found is None:
             return
         seconds, places, _ = found

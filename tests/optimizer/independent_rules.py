@@ -163,6 +163,13 @@ OFFLOAD_PREDICATES: dict[str, Callable[[Setting, Candidate, str], bool]] = {
 }
 
 
+def must_host(setting: Setting, offload: str, offloads: list[str]) -> bool:
+    """Whether some layer of a plan keeps something on its host: it may not be told from a class that is not asked for."""
+    parts = offload.split("+")
+    rest = "+".join(p for p in parts if p != "activations") or "none"
+    return "activations" in parts and bool(setting.framework.chooses) and rest not in offloads
+
+
 def may_offload(setting: Setting, x: Candidate, offload: str) -> bool:
     return all(holds(setting, x, offload) for holds in OFFLOAD_PREDICATES.values())
 

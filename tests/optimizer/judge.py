@@ -72,7 +72,7 @@ def flaws(asked: Instance, found: Found) -> list[str]:
     if not (
         asked.wishes.candidate(x)
         and all(map(asked.wishes.policy, policies))
-        and asked.wishes.offload(offload)
+        and asked.wishes.offload(offload_of(found))
     ):
         out.append("breaks a constraint")
     if any(len(mix) > 2 for stage in found.mixes for mix in stage):
@@ -117,22 +117,27 @@ def candidate_of(found: Found) -> Candidate:
     return Candidate(**values)
 
 
+def offload_of(found: Found) -> str:
+    """The class of what is on the hosts in fact."""
+    offload = OFFLOADS[int(found.row.offload[0])]
+    if not any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix):
+        offload = "none" if offload == "activations" else offload.removesuffix("+activations")
+    return offload
+
+
 def layout_of(setting: Setting, found: Found) -> Layout:
     """The plan as a layout; written again here so that `decode` is not its own judge."""
-    x, row = candidate_of(found), found.row
+    x = candidate_of(found)
     present = [tensor_bits(setting.framework, kind) for kind in setting.model.kinds]
     stages = words_of(found.mixes, present)
     uniform = [{word for word in kind if word != "-"} for kind in zip(*stages, strict=True)]
     alike = all(len(some) <= 1 and not any("*" in word for word in some) for some in uniform)
-    offload = OFFLOADS[int(row.offload[0])]
-    if not any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix):
-        offload = "none" if offload == "activations" else offload.removesuffix("+activations")
     return Layout(
         **x._asdict(),
         layers_per_stage=found.lengths,
         policies=tuple(next(iter(some), "none") for some in uniform) if alike else ("none",),
         stage_policies=() if alike else stages,
-        offload=offload,
+        offload=offload_of(found),
         placement=found.placement,
     )
 

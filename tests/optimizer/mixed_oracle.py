@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.estimate import stage_counts
 from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.pipeline import in_flight, peaks, step_s
+from meshwright.costmodel.tensors import HOST
 
 Floats = NDArray[np.float64]
 VISIBLE = ("tp", "cp", "pp", "ep", "dp_shard", "zero", "micro_batch", "vpp", "schedule")
@@ -31,8 +32,9 @@ class Mixes:
     picks: list[Pick]
 
 
-def mixes_of(each: Floats, layers: int) -> Mixes:
-    """Of policies that cost `each` [P, 4] a layer, all pairs and splits that no other beats."""
+def mixes_of(each: Floats, layers: int, must: bool = False) -> Mixes:
+    """Of policies that cost `each` [P, 4] a layer, all pairs and splits that no other beats; where some layer `must` keep
+    something on its host, those that keep something there are beaten only by others that do."""
     picks = [(i, i, 0) for i in range(len(each))]
     picks += [(i, j, k) for i in range(len(each)) for j in range(i) for k in range(1, layers)]
     points = np.array(
@@ -40,7 +42,10 @@ def mixes_of(each: Floats, layers: int) -> Mixes:
     )
     kept: list[int] = []
     for at in np.lexsort(points.T[::-1]):
-        if not (points[kept] <= points[at] * (1 + 1e-12)).all(axis=1).any():
+        no_more = (points[kept] <= points[at] * (1 + 1e-12)).all(axis=1)
+        if must and points[at, 2] > 0:
+            no_more &= points[kept, 2] > 0
+        if not no_more.any():
             kept.append(int(at))
     return Mixes(points[kept], [picks[i] for i in kept])
 
@@ -110,6 +115,7 @@ class Placed:
         own = self.table.costs[self.at : self.at + 1]
         self.ends_s, self.ends = own.ends_s(self.stages)[0], own.ends_state(self.stages)[0]
         self.hidden_s = float(self.table.hidden_s[self.at])
+        self.must = bool(space.must_host[batch.of[self.at]])
 
     def search(self, answer: Mixed, capacity: float) -> None:
         key = tuple(int(getattr(self.row, n)[0]) for n in VISIBLE)
@@ -128,7 +134,7 @@ class Placed:
                 continue
             bar = limit if not even or answer.even is None else max(limit, answer.even.seconds)
             bar = np.inf if even and answer.even is None else bar
-            best = self.best(cut, [points[:, :2] for points, _ in ways], bar / self.scale)
+            best = self.best(cut, [points for points, _ in ways], bar / self.scale)
             if best is None:
                 continue
             seconds, places, host = best
@@ -150,7 +156,8 @@ class Placed:
         return float(step_s(self.row, fastest.max(), fastest.sum(), self._once_s(cut), self.hidden_s)[0])
 
     def ways(self, cut: tuple[int, ...], capacity: float) -> list[tuple[Floats, list[tuple[Pick, ...]]]]:
-        """Of each stage the ways that fit: (seconds, host bytes in flight, device bytes) [W, 3], and picks by kind."""
+        """Of each stage the ways that fit: (seconds, host bytes in flight, device bytes, whether some layer keeps something on
+        its host) [W, 4], and picks by kind."""
         counts, held = self._counts(cut), in_flight(self.row, self.stages)[0]
         full = [
             [(float(f[0, s]), float(w[0, s])) for f, w in peaks(self.row, self.stages)]
@@ -201,9 +208,9 @@ class Placed:
         assert table is not None
         found, picks = np.zeros((1, 4)), [()]  # type: tuple[Floats, list[tuple[Pick, ...]]]
         for k, n in enumerate(counts.astype(int).tolist()):
-            key = (self.each[k].tobytes(), n)
+            key = (self.each[k].tobytes(), n, self.must)
             if n and key not in self.known:
-                self.known[key] = mixes_of(self.each[k], n)
+                self.known[key] = mixes_of(self.each[k], n, self.must)
             some = self.known[key] if n else Mixes(np.zeros((1, 4)), [(0, 0, 0)])
             both = found[:, None] + some.points
             both[..., 3] = np.maximum(found[:, None, 3], some.points[:, 3])
@@ -217,16 +224,22 @@ class Placed:
         activations = np.max([flying * found[:, 1] + late * kept for flying, late in full], axis=0)
         device = state + activations + transient
         fits = device <= capacity
-        out = np.stack([found[fits, 0] + self.ends_s[stage], held * found[fits, 2], device[fits]], axis=1)
-        self.found[stage, counts.tobytes()] = out, [p for p, good in zip(picks, fits, strict=True) if good]
+        some = [p for p, good in zip(picks, fits, strict=True) if good]
+        hosts = np.array([self._hosts(counts, p) for p in some], float)
+        columns = [found[fits, 0] + self.ends_s[stage], held * found[fits, 2], device[fits], hosts]
+        self.found[stage, counts.tobytes()] = np.stack(columns, axis=1), some
         return self.found[stage, counts.tobytes()]
+
+    def _hosts(self, counts: Floats, picks: tuple[Pick, ...]) -> bool:
+        mixes = self._told(counts, picks)
+        return any(code >> HOST for mix in mixes for code, _ in mix)
 
     def best(
         self, cut: tuple[int, ...], ways: list[Floats], limit_s: float
     ) -> tuple[float, list[int], float] | None:
         """(seconds, way of each stage, bytes on the fullest host) of the fastest that hosts hold, below a limit.
 
-        Every combination of the ways of stages, [W, 2] each; those go early that no later stage mends.
+        Every combination of the ways of stages, [W, 4] each; those go early that no later stage mends.
         """
         row, once = self.row, self._once_s(cut)
         setting = self.space.setting
@@ -238,15 +251,16 @@ class Placed:
             shares = np.array(hosts_of(placement, setting.cluster.levels, per_host, pp), float)
 
         host = shares @ self._row(self.table.host_state, cut)  # type: ignore[union-attr]
-        hidden, spared = self.hidden_s, [_no_worse(w) for w in ways]
+        hidden, spared = self.hidden_s, [_no_worse(w[:, [0, 1, 3]] * [1, 1, -self.must]) for w in ways]
         each = [w[kept] for w, kept in zip(ways, spared, strict=True)]
         rest = np.array([e.min(axis=0) for e in each])  # what later stages take at least
         slowest, total, kept = np.zeros(1), np.zeros(1), host[None, :]
-        picks = np.zeros((1, 0), np.int64)
+        picks, hosts = np.zeros((1, 0), np.int64), np.zeros(1)
         for s in range(pp):
             slowest = np.maximum(slowest[:, None], each[s][:, 0]).ravel()
             total = (total[:, None] + each[s][:, 0]).ravel()
-            kept = (kept[:, None] + each[s][None, :, 1:] * shares[:, s]).reshape(len(total), -1)
+            hosts = np.maximum(hosts[:, None], each[s][:, 3]).ravel()
+            kept = (kept[:, None] + each[s][None, :, 1:2] * shares[:, s]).reshape(len(total), -1)
             places = np.tile(np.arange(len(each[s])), len(picks))
             picks = np.column_stack([np.repeat(picks, len(each[s]), axis=0), places])
             later = rest[s + 1 :]
@@ -256,7 +270,9 @@ class Placed:
             good = floor < limit_s * (1 + 1e-9)
             if room is not None:
                 good &= (kept + shares[:, s + 1 :] @ later[:, 1] <= room).all(axis=1)
-            slowest, total, kept, picks = slowest[good], total[good], kept[good], picks[good]
+            if self.must and s == pp - 1:
+                good &= hosts > 0
+            slowest, total, kept, picks, hosts = (x[good] for x in (slowest, total, kept, picks, hosts))
             if not len(picks):
                 return None
         seconds = step_s(row, slowest, total, once, hidden)

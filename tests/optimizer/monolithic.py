@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from exhaustive_oracle import DEGREES, Wishes
+from independent_rules import must_host
 from monolithic_costs import Costs, factor, mesh, stride
 from monolithic_rules import Decisions
 from ortools.sat.python import cp_model
 from tensor_oracle import Listed
 
-from meshwright.costmodel.layout import Placement
+from meshwright.costmodel.layout import OFFLOADS, Placement
 from meshwright.costmodel.setting import Setting
 
 
@@ -50,7 +51,7 @@ class Whole(Decisions):
         self.whole = bool(len(made))  # else no degrees multiply to anything
         if not self.whole:
             return
-        self.costs = Costs(setting, Listed(setting, wishes.policy), self.offloads, made)
+        self.costs = Costs(setting, Listed(setting, wishes.policy), made)
         self.decide()
         self._stages()
         self._layers()
@@ -119,6 +120,11 @@ class Whole(Decisions):
             alike = None if self.setting.framework.chooses else policy()
             for s, counts in enumerate(self.counts):
                 self._mix(s, counts[k], *((alike, alike) if alike else (policy(), policy())))
+        kept = [x for stage in self.kept for x in stage]
+        for offload in (o for o in self.offloads if must_host(self.setting, o, self.offloads)):
+            code = OFFLOADS.index(offload)
+            away = p.is_true(self.at["offload"] == code, self.at["offload"] != code)
+            p.add(sum(kept) >= 1).only_enforce_if(away)
 
     def _mix(self, s: int, count: Any, one: list[Any], other: list[Any]) -> None:
         p = self.program

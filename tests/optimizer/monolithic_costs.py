@@ -145,8 +145,8 @@ class LayerCosts:
 class Costs:
     """All tables of one question over a mesh."""
 
-    def __init__(self, setting: Setting, listed: Listed, offloads: list[str], mesh: Mesh) -> None:
-        self.setting, self.mesh, self._listed, self._offloads = setting, mesh, listed, offloads
+    def __init__(self, setting: Setting, listed: Listed, mesh: Mesh) -> None:
+        self.setting, self.mesh, self._listed = setting, mesh, listed
         self.kinds, self.layers = len(setting.model.kinds), setting.model.layers
         self.stages = int(mesh.columns["pp"].max(initial=1))
         self.cap = setting.capacity_bytes
@@ -208,12 +208,10 @@ class Costs:
 
     def _allowed(self, row: Rows, kind: int) -> Iterator[int]:
         """Policies of a row's layers of one kind: with activations on the host also such as keep nothing there, where
-        layers may differ and the rest of the offload class may stand alone."""
-        away = OFFLOADS[int(row.offload[0])].split("+")
-        host = "activations" in away
+        layers may differ."""
+        host = "activations" in OFFLOADS[int(row.offload[0])].split("+")
         yield from self._listed.of(row, kind, host).tolist()
-        rest = "+".join(w for w in away if w != "activations") or "none"
-        if host and self.setting.framework.chooses and rest in self._offloads:
+        if host and self.setting.framework.chooses:
             yield from self._listed.of(row, kind, False).tolist()
 
     def layer(self, kind: int) -> LayerCosts:
