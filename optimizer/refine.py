@@ -258,11 +258,10 @@ class Refiner:
             left = np.flatnonzero(tight & (out < cutoff_s))
             out[left] = np.maximum(out[left], self._by_depth(table, costs, near[left], bounds, prices))
             left = np.flatnonzero(tight & (out < cutoff_s) & hosted)
-            both = self._by_depth(table, together, near[left], bounds, prices, rooms[left])
+            both = self._by_depth(table, together, near[left], bounds, prices, rooms[left], on_hosts=True)
             out[left] = np.maximum(out[left], both)
             left = np.flatnonzero(tight & (out < cutoff_s) & pooled)
-            none = np.zeros((len(left), int(costs.rows.pp.max(initial=1))))
-            both = self._by_depth(table, together, near[left], self._pooled, prices, none)
+            both = self._by_depth(table, together, near[left], self._pooled, prices, on_hosts=True)
             out[left] = np.maximum(out[left], both)
         return out
 
@@ -285,11 +284,12 @@ class Refiner:
         value: Callable[[Cuts, Array], Array],
         prices: int = 0,
         rooms: Array | None = None,
+        on_hosts: bool = False,
     ) -> Array:
         """A value of each row that is asked for, by groups of rows cut from the same units and about as deep.
 
-        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least. With
-        `rooms` of each stage on its host that memory, and what is saved there, counts with the device's.
+        Tables are as wide as the deepest pipeline in them. Without `prices` memory counts at what layers save at least.
+        `on_hosts` where what is saved on hosts counts with what is on devices; `rooms` of each stage there then do, too.
         """
         rows, out = costs.rows[near], np.zeros(len(near))
         layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
@@ -297,7 +297,7 @@ class Refiner:
         group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
         for one in np.unique(group).tolist():
             part = near[group == one]
-            lines = lines_of(self.space.menus, table, costs, part, prices, rooms is not None)
+            lines = lines_of(self.space.menus, table, costs, part, prices, on_hosts)
             beside = 0.0 if rooms is None else rooms[group == one, : int(rows.pp[group == one].max())]
             units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
             out[group == one] = value(Cuts.of(costs[part], units, lines, size, beside), part)

@@ -53,8 +53,6 @@ _FRAME_NAMES = {
     "sp",
 }
 _SHAPE_NAMES = {"ep", "etp", "cp_kind"}
-# Offload classes that are listed only where a constraint speaks of offload.
-_ON_REQUEST = {"gradients", "parameters"}
 _CHOICE_NAMES = {"recompute", "offload"}
 _ROW_NAMES = {
     "dp_replicate",
@@ -85,19 +83,9 @@ class Space:
     def offloads_asked(self) -> tuple[str, ...]:
         """Offload classes that the user and the launcher allow."""
         wishes = [c for c in self.constraints if c.name == "offload"]
-        listed = (o for o in OFFLOADS if wishes or _ON_REQUEST.isdisjoint(o.split("+")))
         return tuple(
-            o for o in listed if self.launcher.takes("offload", o) and all(c.allowed(o) for c in wishes)
+            o for o in OFFLOADS if self.launcher.takes("offload", o) and all(c.allowed(o) for c in wishes)
         )
-
-    @property
-    def leaves_state(self) -> bool:
-        """Whether classes that hosts could hold and the launcher takes are left out, because no constraint speaks of them."""
-        hosts = self.setting.cluster.host_memory_bytes is not None
-        taken = any(
-            not _ON_REQUEST.isdisjoint(o.split("+")) and self.launcher.takes("offload", o) for o in OFFLOADS
-        )
-        return hosts and taken and not any(c.name == "offload" for c in self.constraints)
 
     @property
     def offloads(self) -> tuple[int, ...]:

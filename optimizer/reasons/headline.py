@@ -69,7 +69,8 @@ def _memory_told(case: Case, limits: Sequence[Limit]) -> str:
     space = case.space
     for refusal in not_considered(space):
         missing = refusal.removeprefix("not considered: ").rpartition(", or use ")[0]
-        tried = " or ".join(OFFLOADS[i] for i in space.offloads if i)
+        parts = (part for i in space.offloads if i for part in OFFLOADS[i].split("+"))
+        tried = _and(sorted(set(parts)))
         reason += (
             f" {f'Offload of {tried} is not enough; more' if tried else 'Offload'} was no option: {missing}."
         )
@@ -121,7 +122,7 @@ def _undecided_told(limits: Sequence[Limit], removed: dict[str, int]) -> str:
 
 
 def _and(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def not_considered(space: Space) -> tuple[str, ...]:
@@ -131,8 +132,4 @@ def not_considered(space: Space) -> tuple[str, ...]:
         if refusal := offload_refusal(space.setting, offload):
             # One missing figure, such as the host's memory, is one thing to say.
             out.setdefault(refusal.partition(" needs ")[2], f"not considered: {refusal}")
-    left_out = (
-        "not considered: gradients and parameters on the hosts; ask for the best that keeps something there with "
-        "--constraint 'offload != none'"
-    )
-    return tuple(out.values()) or ((left_out,) if space.leaves_state else ())
+    return tuple(out.values())

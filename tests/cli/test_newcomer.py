@@ -69,7 +69,7 @@ def test_offload_that_was_tried_is_not_said_to_be_no_option() -> None:
     with pytest.raises(mw.Infeasible) as no:
         mw.recommend("llama-3.1-405b", cluster, mw.Training(4 * 2**20, 8192))
     assert no.value.reason == (
-        "the device memory is too small for every layout. Offload of activations is not enough; more was no option: "
+        "the device memory is too small for every layout. Offload of activations and parameters is not enough; more was no option: "
         "offload=optimizer needs the host's optimizer rate and h100:8x8 gives none (field cpu_update_params_per_s); say "
         "it with --cpu-update '1 Gparam/s'."
     )

@@ -40,7 +40,7 @@ class Wishes:
     """The user's constraints as plain Python: on a candidate, on each kind's policy, on the offload class.
 
     Attributes:
-        asks_schedule, asks_sp, asks_offload: whether other schedules, sp=false, state on hosts are in the space at all.
+        asks_schedule, asks_sp: whether other schedules and sp=false are in the space at all.
     """
 
     candidate: Callable[[Candidate], bool] = lambda x: True
@@ -48,7 +48,6 @@ class Wishes:
     offload: Callable[[str], bool] = lambda o: True
     asks_schedule: bool = False
     asks_sp: bool = False
-    asks_offload: bool = False
 
 
 def candidates(setting: Setting, wishes: Wishes) -> Iterator[Candidate]:
@@ -123,13 +122,8 @@ def priced_offloads(setting: Setting, wishes: Wishes) -> list[str]:
     cluster = setting.cluster
     if cluster.host_memory_bytes is None or cluster.chip.host_link_bytes_per_s is None:
         return [o for o in ("none",) if wishes.offload(o)]
-    out = []
-    for offload in OFFLOADS:
-        on_request = "gradients" in offload or "parameters" in offload
-        on_cpu = "optimizer" in offload
-        if (wishes.asks_offload or not on_request) and (cluster.cpu_update_params_per_s or not on_cpu):
-            out.append(offload)
-    return [o for o in out if wishes.offload(o)]
+    priced = (o for o in OFFLOADS if cluster.cpu_update_params_per_s or "optimizer" not in o)
+    return [o for o in priced if wishes.offload(o)]
 
 
 def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:

@@ -179,11 +179,14 @@ def answered(seed: int, space: PricedSpace, text: str, wishes: Wishes) -> Instan
     best, even = space.best(capacity), space.best_even(capacity)
     ranked_s = _ranked(space, space.best_of_rows(capacity))
     uniform_s = np.inf if best is None else best.seconds
+    unlimited = space.best(np.inf)
+    if space.must_host.any():  # a single layer on the host is faster than all of them there
+        unlimited = mixed(space, np.inf).best
     if space.setting.framework.chooses:
         found = mixed(space, capacity)
         best, even, ranked_s = found.best, found.even, found.ranked_s
     return Instance(
-        seed, space.setting, text, wishes, answer=best, even=even, unlimited=space.best(np.inf), ranked_s=ranked_s,
+        seed, space.setting, text, wishes, answer=best, even=even, unlimited=unlimited, ranked_s=ranked_s,
         plans=space.plans, uniform_s=uniform_s,
     )  # fmt: skip
 
@@ -278,7 +281,6 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         offload=lambda o: all(w.offload(o) for w in wanted),
         asks_schedule="schedule" in text,
         asks_sp="sp in" in text,
-        asks_offload="offload" in text,
     )
     return asked, text, wishes
 

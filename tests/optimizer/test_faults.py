@@ -86,7 +86,7 @@ def forbidden(name: str) -> Instance:
     wishes, hosts = Wishes(candidate=predicate, asks_schedule="schedule" in text), {}
     if text.startswith("offload"):
         offload = text.partition(",")[0].removeprefix("offload == ")
-        wishes = Wishes(predicate, offload=lambda o: o == offload, asks_offload=True)
+        wishes = Wishes(predicate, offload=lambda o: o == offload)
         hosts = {"host_memory": "1 TB", "cpu_update": "1 Gparam/s"}
     asked = setting(model, parse_cluster("h100:2x1", **hosts), Training(2 * seq_len, seq_len, images=images))
     return answered(-1, price_everything(asked, wishes), text, wishes)
