@@ -43,7 +43,7 @@ def compared(table: StageTable, offers: tuple[Offer, ...], units: Units) -> tupl
     rows, costs = table.rows, table.costs
     counts = tuple(int(getattr(rows, n)[0]) for n in ("pp", "micro_batches", "vpp", "schedule"))
     saved = (a.tobytes() for offer in offers for a in (offer.codes, offer.device, offer.working))
-    shares = _shares(units)
+    shares = units.shares
     ends = np.unique([0, min(1, counts[0] - 1), counts[0] - 1])
     stage, share = (x.ravel() for x in np.meshgrid(ends, np.arange(len(shares))))
     once = table.once_s(stage[None, :], shares[share][None])[0]
@@ -62,12 +62,3 @@ def compared(table: StageTable, offers: tuple[Offer, ...], units: Units) -> tupl
         [np.concatenate(of_row), -costs.hidden_s, costs.state[0], costs.deferred[0], once, *seconds]
     )
     return (*counts, *saved), least
-
-
-def _shares(units: Units) -> Array:
-    """Layers of each kind of every share of the units in order, [shares, K]."""
-    start, stop = np.triu_indices(len(units) + 1, 1)
-    if units.alike:
-        start, stop = start[start == 0], stop[start == 0]
-    shares: Array = np.unique(units.prefix[stop] - units.prefix[start], axis=0)
-    return shares

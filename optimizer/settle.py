@@ -117,6 +117,12 @@ class Settler:
     unlisted: bool = False  # short hosts left some plan more mixes of policies than were looked at
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
     _proven: Proven = field(default_factory=Proven)
+    _units_of: dict[int, Units] = field(default_factory=dict)
+
+    def _units(self, vpp: int) -> Units:
+        if vpp not in self._units_of:
+            self._units_of[vpp] = Units.of(self.setting, vpp)
+        return self._units_of[vpp]
 
     @cached_property
     def _offers(self) -> Offers:
@@ -130,7 +136,7 @@ class Settler:
         """
         setting, row = self.setting, plan.rows
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
-        units = Units.of(setting, int(row.vpp[0]))
+        units = self._units(int(row.vpp[0]))
         offers, hosts = self._offers.of(plan), self.hosts(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s

@@ -53,13 +53,13 @@ def of_several(offers: Sequence[Offer], layers: Array, room: Room, hosting: int 
         light = [np.flatnonzero(o.working <= heaviest[at]) for o in offers]
         some = [o[x] for o, x in zip(offers, light, strict=True)]
         prices = _prices(some, layers, float(left[at]), float(room.host[0]), prices)
-        if prices.bound_s < best.seconds:
+        bounds = np.maximum(bounds, _bounds(offers, layers, room, heaviest, left, prices))
+        if bounds[at] < best.seconds:
             found = _within(some, layers, room, float(heaviest[at]), prices, best.seconds, hosting)
             least = min(least, found.least_s)
             if found.seconds < best.seconds:
                 picks = zip(light, found.picks, strict=True)
                 best = replace(found, picks=tuple((int(x[i]), int(x[j]), k) for x, (i, j, k) in picks))
-        bounds = np.maximum(bounds, _bounds(offers, layers, room, heaviest, left, prices))
         bounds[at] = np.inf
     return replace(best, least_s=min(least, best.seconds))
 
@@ -75,12 +75,15 @@ def _least_within(values: Array, offer: Offer, heaviest: Array) -> Array:
 def _bounds(
     offers: Sequence[Offer], layers: Array, room: Room, heaviest: Array, left: Array, prices: Prices
 ) -> Array:
-    """Bounds at some prices where the heaviest layer may need so many bytes."""
-    least = sum(
-        n * _least_within(prices.cost(o.seconds, o.device, o.host), o, heaviest)
-        for n, o in zip(layers, offers, strict=True)
-    )
-    bounds: Array = least - prices.of(left, float(room.host[0]))
+    """Bounds at some prices where the heaviest layer needs so many bytes: some layer takes a policy that needs them."""
+    least, more = np.zeros(len(heaviest)), np.full(len(heaviest), np.inf)
+    for n, offer in zip(layers, offers, strict=True):
+        cost = prices.cost(offer.seconds, offer.device, offer.host)
+        own = _least_within(cost, offer, heaviest)
+        level = np.searchsorted(heaviest, offer.working)
+        np.minimum.at(more, level, cost - own[level])
+        least += n * own
+    bounds: Array = least + more - prices.of(left, float(room.host[0]))
     return bounds
 
 

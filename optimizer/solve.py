@@ -49,8 +49,8 @@ _FIRST = 32
 # Candidates left open by the solver's work limit after which looking further tells nothing.
 GIVE_UP = 64
 # Least and most candidates of each level refined at once, by how many children they have.
-_FRAMES, _MEMORY = (256, 2048), (2048, 8192)
-_REST = ((512, 2048), (128, 1024), (2048, 16384), (16, 256), (32, 128), (1, 1))
+_FRAMES, _MEMORY = (1024, 4096), (2048, 8192)
+_REST = ((512, 2048), (512, 1024), (8192, 16384), (16, 256), (32, 128), (1, 1))
 
 
 # Called between refinements with the search, its lowest open bound and what is open; True ends the search.

@@ -58,6 +58,15 @@ class Units:
         return len(self.prefix) - 1
 
     @cached_property
+    def shares(self) -> Array:
+        """Layers of each kind of every share of the units in order, [shares, kinds]."""
+        start, stop = np.triu_indices(len(self) + 1, 1)
+        if self.alike:
+            start, stop = start[start == 0], stop[start == 0]
+        shares: Array = np.unique(self.prefix[stop] - self.prefix[start], axis=0)
+        return shares
+
+    @cached_property
     def sorts(self) -> Array:
         """Layers of each kind in each sort of unit, [sorts, kinds]."""
         return self._sorted[0]
