@@ -130,7 +130,7 @@ class Settler:
         """
         setting, row = self.setting, plan.rows
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
-        units = Units.of(setting, int(row.vpp[0]))
+        units = Units.of_rows(setting, row)
         offers, hosts = self._offers.of(plan), self.hosts(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s
