@@ -79,10 +79,7 @@ def test_the_public_layout_is_faster_than_even_chunks_in_the_simulation_too() ->
     public[3][4] += 1
     public[7][4] -= 1
     for m in (8, 16, 64):
-        a, b = (
-            simulate("interleaved", dict.fromkeys("FBW", x), m, 5).makespan
-            for x in (even, public)
-        )
+        a, b = (simulate("interleaved", dict.fromkeys("FBW", x), m, 5).makespan for x in (even, public))
         assert b < a
         (error,) = errors(iter([(public, m)]), 1.0, 2.0)
         assert 0 <= error < 0.06
