@@ -29,7 +29,7 @@ class Framework:
         recomputes_last_product: full recompute also repeats the product whose output no gradient needs.
         chooses: tensors that it saves or repeats by name, apart from the named recompute policies.
         offloads: tensors that it keeps on the host by name, apart from keeping there all that is saved.
-        uneven_chunks: chunks of an interleaved stage may hold different numbers of layers (`costmodel.chunks`).
+        uneven_chunks: chunks of an interleaved stage may hold different numbers of layers (`legal.chunk_periods`).
         reserve_bytes: fixed bytes of context and communication buffers.
         reserve_share: share of the device's memory lost to the allocator.
     """

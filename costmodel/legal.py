@@ -49,10 +49,12 @@ def chunk_periods(setting: Setting, rows: Rows) -> Ints:
     chunks, a stage may hold b in each chunk but its last, and there one to b + 1. More would never be faster: once a stage
     differs one has b v + 1 or more. See `costmodel.pipeline` for what this does to time and memory.
     """
+    if not setting.framework.uneven_chunks:
+        return np.zeros(len(rows), np.int64)
     model = setting.model
     periods, chunks = model.layers // pattern_period(model.pattern), rows.pp * rows.vpp
     free = (rows.schedule == INTERLEAVED) & (periods % chunks == 0) & (periods >= 2 * chunks)
-    return np.where(free & setting.framework.uneven_chunks, periods // chunks, 0)
+    return np.where(free, periods // chunks, 0)
 
 
 def whole_chunks(vpp: int, each: int, periods: Ints) -> Bools:

@@ -17,8 +17,9 @@ Where the last chunk of an interleaved stage is longer or shorter than its other
 itself: of the K = min(m v, ...) chunks in flight it is min(p, 2 (p - s) - 1) when most are of it, and
 max(0, K - (v - 1) min(m, 2 p)) when fewest are. Only the last differs, as the head follows it: within a round all
 stages run the same chunk, so what one has more of has to be where another has less. With chunks of the same mean
-length the form is at most 0.2% below a simulation while the last chunk of the model with its head is not the longest;
-were last chunks longer on all stages it would be a tenth too low.
+length b the form is at most 1% below a simulation while the last chunk of the model with its head is up to b + 0.6 layers
+long, 4% at b + 1 and 8% at b + 2 (equal chunks: exact, the head wherever it is). Where it calls such a cut faster than equal
+chunks so did every simulation. Were last chunks longer on all stages it would be a tenth too low.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Interleaved stages whose last chunk is longer or shorter than the others, against the simulation of the schedule."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,49 +26,66 @@ def eighty(framework: str = "megatron") -> Setting:
     return make_setting("llama-3-70b", "h100:8x8", framework=framework)
 
 
-def errors(cases: Iterator[tuple[Chunks, int]], forward: float, backward: float) -> list[float]:
-    """Signed relative error of the linear form on stages of chunks of so many layers."""
-    out = []
-    for chunks, m in cases:
-        parts = ("F", forward), ("B", backward / 2), ("W", backward / 2)
-        seconds = {kind: [[s * n for n in of] for of in chunks] for kind, s in parts}
-        v, layers = len(chunks[0]), [sum(of) for of in chunks]
-        formed = pipeline.linear_step_s(m, v, max(layers), sum(layers)) * (forward + backward)
-        out.append(float(formed / simulate("interleaved", seconds, m, v).makespan - 1))
-    return out
+def step_s(chunks: Chunks, m: int) -> tuple[float, float]:
+    """Seconds by the linear form and by simulation of stages whose chunks hold so many layers."""
+    v, layers = len(chunks[0]), [sum(of) for of in chunks]
+    formed = 3.0 * pipeline.linear_step_s(m, v, max(layers), sum(layers))
+    return float(formed), simulate("interleaved", dict.fromkeys("FBW", chunks), m, v).makespan
 
 
-def moved(head: float, count: int = 400) -> Iterator[tuple[Chunks, int]]:
-    """Chunks of b layers, some stages with one more in their last chunk and others, the last first, with as many fewer in
-    all; the head, of up to `head` layers, follows the last."""
-    rng = random.Random(20261130)
+@cache
+def moved(count: int = 200) -> tuple[tuple[float, float, float], ...]:
+    """(layers by which the last chunk of the model with its head is longer than b, signed error of the form, share of the
+    step of equal chunks that the simulation saves).
+
+    A head of one layer to three follows b layers in each chunk. Some stages have a layer more in their last chunk, and
+    others, the last among them, as many fewer in all: so the slowest takes less than the last one with equal chunks.
+    """
+    rng, out = random.Random(20261130), []
     for _ in range(count):
-        p, v, b = rng.choice((2, 4, 8)), rng.choice((2, 3, 4, 5)), rng.choice((2, 3, 4))
-        more = rng.sample(range(p - 1), rng.randint(1, p // 2))
-        last = [float(b + (s in more)) for s in range(p)]
-        for at in [p - 1] + [rng.choice(sorted(set(range(p)) - set(more))) for _ in more[1:]]:
-            last[at if last[at] > 1 else p - 1] -= 1
-        chunks = [[float(b)] * (v - 1) + [x] for x in last]
-        chunks[-1][-1] += rng.uniform(0, head)
-        if min(map(min, chunks)) > 0:
-            yield chunks, p * rng.choice((1, 2, 4, 8))
+        p, v, b, head = (
+            rng.choice((2, 4, 8)),
+            rng.choice((2, 3, 4, 5)),
+            rng.choice((2, 3, 4)),
+            rng.uniform(1, 3),
+        )
+        m, fewer = p * rng.choice((1, 2, 4)), rng.randint(1, b - 1)
+        if fewer > p - 1:
+            continue
+        further, others = rng.randint(0, (p - 1 - fewer) // 2), rng.sample(range(p - 1), p - 1)
+        last = [b] * (p - 1) + [b - fewer]
+        for at in others[: fewer + further]:
+            last[at] += 1
+        for at in others[fewer + further : fewer + 2 * further]:
+            last[at] -= 1
+        chunks, equal = ([[float(b)] * (v - 1) + [float(x)] for x in of] for of in (last, [b] * p))
+        chunks[-1][-1], equal[-1][-1] = chunks[-1][-1] + head, equal[-1][-1] + head
+        (formed, own), (before, simulated) = (step_s(x, m) for x in (chunks, equal))
+        assert before == pytest.approx(simulated, rel=1e-12)
+        if max(map(sum, chunks)) < max(map(sum, equal)):
+            out.append((head - fewer, formed / own - 1, 1 - own / simulated))
+    return tuple(out)
 
 
 @pytest.mark.parametrize(
-    ("forward", "backward", "head", "low", "high"),
-    [
-        (1.0, 2.0, 1.3, -0.0018, 0.1244),
-        (1.0, 3.0, 1.3, -0.0018, 0.1003),
-        (1.0, 2.0, 2.0, -0.0255, 0.1139),
-    ],
+    ("above", "up_to", "low", "high"),
+    [(-9.0, 0.6, 0.0029, 0.0977), (0.6, 1.0, -0.0248, 0.034), (1.0, 2.0, -0.0384, -0.0019)],
 )
 def test_signed_error_of_the_form_where_layers_move(
-    forward: float, backward: float, head: float, low: float, high: float
+    above: float, up_to: float, low: float, high: float
 ) -> None:
-    """Measured over 400 draws a case: where the last chunk with the head would be the longest by up to a layer the form is low."""
-    found = errors(moved(head), forward, backward)
+    """Measured over 200 draws: never low until the last chunk with the head is 0.6 layers longer than others, then the more
+    the longer it is."""
+    found = [error for longer, error, _ in moved() if above < longer <= up_to]
+    assert len(found) > 20
     assert min(found) == pytest.approx(low, abs=6e-4)
     assert max(found) == pytest.approx(high, abs=6e-4)
+
+
+def test_what_the_form_says_is_faster_is() -> None:
+    """Layers moved where the form gains by it gain in the simulation too, whatever its error."""
+    saved = [share for _, _, share in moved()]
+    assert len(saved) > 150 and min(saved) > 0
 
 
 def test_the_public_layout_is_faster_than_even_chunks_in_the_simulation_too() -> None:
@@ -79,17 +96,17 @@ def test_the_public_layout_is_faster_than_even_chunks_in_the_simulation_too() ->
     public[3][4] += 1
     public[7][4] -= 1
     for m in (8, 16, 64):
-        a, b = (simulate("interleaved", dict.fromkeys("FBW", x), m, 5).makespan for x in (even, public))
-        assert b < a
-        (error,) = errors(iter([(public, m)]), 1.0, 2.0)
-        assert 0 <= error < 0.06
-        assert errors(iter([(even, m)]), 1.0, 2.0) == pytest.approx([0.0], abs=1e-12)
+        (formed, own), (before, simulated) = step_s(public, m), step_s(even, m)
+        assert own <= formed < own * 1.06
+        assert before == pytest.approx(simulated, rel=1e-12)
+        assert own < simulated
 
 
 def test_last_chunks_longer_everywhere_are_not_what_the_form_is_for() -> None:
     """So layers may only move where all chunks could be alike: with one layer, then two on all of 8 stages 9% of a step
     are missing."""
-    assert errors(iter([([[1.0, 2.0]] * 8, 32)]), 1.0, 2.0)[0] < -0.09
+    formed, simulated = step_s([[1.0, 2.0]] * 8, 32)
+    assert formed < 0.91 * simulated
 
 
 def test_layers_in_flight_are_the_simulators() -> None:

@@ -20,6 +20,7 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import layout_of
+from meshwright.optimizer.report.words import stages
 from meshwright.optimizer.solve import Search, SolveOptions
 from meshwright.optimizer.space import Space
 
@@ -118,3 +119,4 @@ def test_the_public_layout_of_eighty_layers_comes_out() -> None:
     assert public.step_s < even.step_s * 0.99
     # All chunks but the last of a stage hold two layers: 9 are 2, 2, 2, 2 and 1.
     assert found.layers_per_stage[-1] == 9 and {9, 11} <= set(found.layers_per_stage) <= {9, 10, 11}
+    assert stages(found).endswith("; where 5 chunks do not divide them 2 in each but the last")
