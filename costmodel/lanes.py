@@ -48,18 +48,20 @@ class Lanes:
 def kind_counts(model: ModelSpec, layouts: Sequence[Layout]) -> Array:
     """Layers of each kind on each stage [R, S, K], zero beyond a row's stages.
 
-    Plain stages hold consecutive layers. Interleaved ones hold v equal chunks dealt round, chunk c of stage s
-    following chunk c of stage s - 1.
+    Plain stages hold consecutive layers. Interleaved ones hold v chunks dealt round, chunk c of stage s following chunk c of
+    stage s - 1; each is of whole pattern periods, so how long chunks are is no matter.
     """
     pattern = np.array(model.pattern)
     counts = np.zeros((len(layouts), max(x.pp for x in layouts), len(model.kinds)))
+    of_kind = np.bincount(pattern, minlength=len(model.kinds))
     for row, layout in enumerate(layouts):
+        if layout.vpp > 1:
+            counts[row, : layout.pp] = np.outer(layout.layers_per_stage, of_kind) / len(pattern)
+            continue
         at = 0
-        for _ in range(layout.vpp):
-            for stage, layers in enumerate(layout.layers_per_stage):
-                chunk = pattern[at : at + layers // layout.vpp]
-                np.add.at(counts[row, stage], chunk, 1)
-                at += len(chunk)
+        for stage, layers in enumerate(layout.layers_per_stage):
+            np.add.at(counts[row, stage], pattern[at : at + layers], 1)
+            at += layers
     return counts
 
 

@@ -42,6 +42,28 @@ def chunk_unit(setting: Setting, vpp: int) -> int:
     return vpp * pattern_period(setting.model.pattern) if vpp > 1 else 1
 
 
+def chunk_periods(setting: Setting, rows: Rows) -> Ints:
+    """Pattern periods in a chunk of rows whose stages may hold one more or some fewer than equal chunks would, 0 elsewhere, [R].
+
+    Where the periods of the model divide evenly into b >= 2 for every chunk of every stage, and the framework spells out
+    chunks, a stage may hold b in each chunk but its last, and there one to b + 1. More would never be faster: once a stage
+    differs one has b v + 1 or more. See `costmodel.pipeline` for what this does to time and memory.
+    """
+    if not setting.framework.uneven_chunks:
+        return np.zeros(len(rows), np.int64)
+    model = setting.model
+    periods, chunks = model.layers // pattern_period(model.pattern), rows.pp * rows.vpp
+    free = (rows.schedule == INTERLEAVED) & (periods % chunks == 0) & (periods >= 2 * chunks)
+    return np.where(free, periods // chunks, 0)
+
+
+def whole_chunks(vpp: int, each: int, periods: Ints) -> Bools:
+    """Whether a stage may hold so many pattern periods: equal chunks, or as in `chunk_periods` where `each` is not 0."""
+    moved = (periods > (vpp - 1) * each) & (periods <= vpp * each + 1)
+    good: Bools = (periods > 0) & ((periods % vpp == 0) | (moved & (each > 0)))
+    return good
+
+
 def _heads(setting: Setting) -> list[tuple[int, int]]:
     return [(k.attention.heads, k.attention.kv_heads) for k in setting.model.kinds]
 
@@ -312,14 +334,14 @@ def check_layout(setting: Setting, layout: Layout) -> None:
     for rule in RULES:
         if not rule.holds(setting, rows).all():
             raise LayoutError(rule.message(setting, layout))
-    _check_stages(setting, layout)
+    _check_stages(setting, layout, int(chunk_periods(setting, rows)[0]))
     if reason := wrong_mix(setting.model, layout):
         raise LayoutError(reason)
     if reason := offload_refusal(setting, layout.offload):
         raise MissingFigureError(reason)
 
 
-def _check_stages(setting: Setting, layout: Layout) -> None:
+def _check_stages(setting: Setting, layout: Layout, each: int) -> None:
     """Raises LayoutError where the layers of the stages are not those of the model, in whole chunks."""
     layers, unit = setting.model.layers, chunk_unit(setting, layout.vpp)
     given = f"layers={_runs(layout.layers_per_stage)}"
@@ -329,8 +351,13 @@ def _check_stages(setting: Setting, layout: Layout) -> None:
             f"{given} sums to {sum(layout.layers_per_stage)}, the model has {layers} layers; make them {layers}, "
             f"or leave layers out for even stages{f', {_runs(even)}' if len(even) <= 16 else ''}"
         )
-    if any(n % unit or n < unit for n in layout.layers_per_stage):
+    v = layout.vpp
+    period = unit // v if v > 1 else 1
+    periods, left = np.divmod(np.array(layout.layers_per_stage), period)
+    if left.any() or not whole_chunks(v, each, periods).all():
         least = "1 layer or more" if unit == 1 else f"a positive multiple of {unit} layers (whole chunks)"
+        if each:
+            least += f", or {period} to {period * (each + 1)} after {v - 1} chunks of {period * each}"
         raise LayoutError(f"{given}: every stage needs {least}; move layers, or lower pp={layout.pp}")
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel import mtp, tower
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.layer import Seconds, ends_seconds, hop_seconds, layer_seconds
-from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.legal import chunk_periods, pattern_period
 from meshwright.costmodel.memory import STATE_PARTS, MemoryCosts, memory_costs, transient
 from meshwright.costmodel.once import Once, SomeStage
 from meshwright.costmodel.pipeline import hidden_s, in_flight, peaks
@@ -54,6 +54,7 @@ class StageCosts:
         first_bytes, last_bytes: what these hold, [R].
         once_s: seconds once per step of a stage with the mean share of everything, [R].
         hidden_s: seconds by which the schedule's weight gradients shorten a step, whatever the cut, [R].
+        longest: share of a stage's layers by which its last chunk is longer than its others, at most, [R].
     """
 
     rows: Rows
@@ -72,6 +73,7 @@ class StageCosts:
     loss: Array
     once_s: Array
     hidden_s: Array
+    longest: Array
 
     def __getitem__(self, index: Any) -> "StageCosts":
         return StageCosts(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
@@ -178,6 +180,7 @@ class StageTable:
             loss=memory.loss,
             once_s=self.once_mean_s(),
             hidden_s=self.hidden_s,
+            longest=np.where(self._each > 0, 1.0 / (self.rows.vpp * self._each + 1.0), 0.0),
         )
 
     @cached_property
@@ -201,10 +204,24 @@ class StageTable:
         layers: Array = state + self._activations(stage, counts)
         return self.costs.ends_bytes(stage, self.costs.heaviest(counts)) + layers
 
+    @cached_property
+    def _each(self) -> Array:
+        return chunk_periods(self.setting, self.rows)
+
+    def longer(self, counts: Array) -> Array | float:
+        """Share of each stage's layers by which its last chunk is longer than its others, [R, S]; below 0 where shorter."""
+        if not self._each.any():
+            return 0.0
+        period = pattern_period(self.setting.model.pattern)
+        layers, vpp = counts.sum(axis=2), self.rows.vpp[:, None] * period
+        apart = (self._each[:, None] > 0) & (layers % vpp != 0)
+        return np.where(apart, 1.0 - vpp * self._each[:, None] / np.maximum(layers, 1), 0.0)
+
     def _activations(self, stage: Array, counts: Array) -> Array:
         """Bytes of saved activations, and of what weight gradients still to run need, [R, S]."""
         saved, kept = (np.einsum("rsk,rk->rs", counts, x) for x in (self.costs.saved, self.costs.deferred))
-        held: Array = np.max([f * saved + w * kept for f, w in peaks(self.rows, stage)], axis=0)
+        moments = peaks(self.rows, stage, self.longer(counts))
+        held: Array = np.max([f * saved + w * kept for f, w in moments], axis=0)
         return held
 
     def stage_parts(self, stage: Array, counts: Array) -> dict[str, Array]:
@@ -234,7 +251,9 @@ class StageTable:
 
     def host_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes that one device of a stage keeps in host memory, [R, S]."""
-        saved = in_flight(self.rows, stage) * np.einsum("rsk,rk->rs", counts, self.memory.host_saved)
+        saved = in_flight(self.rows, stage, self.longer(counts)) * np.einsum(
+            "rsk,rk->rs", counts, self.memory.host_saved
+        )
         held: Array = self.host_state(stage, counts) + saved
         return held
 

@@ -383,9 +383,9 @@ def _fullest(costs: StageCosts, lines: Lines, stage: Array) -> tuple[Array, Arra
     """(micro-batches in flight, with weight gradients still to run) at a moment when stages are full, [R, S] each.
 
     Of the moments that may be the fullest any gives a bound; layers that save no less than weight gradients keep are the
-    fullest where most are in flight.
+    fullest where most are in flight. A last chunk that is longer than the others is in flight least.
     """
-    (held, late), *others = peaks(costs.rows, stage)
+    (held, late), *others = peaks(costs.rows, stage, costs.longest[:, None])
     saves_more: Array = np.all(lines.saved >= costs.deferred, axis=1, keepdims=True)
     for most, then in others:
         held, late = np.where(saves_more, most, held), np.where(saves_more, then, late)

@@ -93,6 +93,8 @@ def entries_of(
     shares = (start < stop) & (start == 0) if cuts.units.alike else start < stop
     start, stop = start[shares], stop[shares]
     least = _least_seconds(cuts, start, stop, slowest, capacity)
+    if cuts.units.lengths is not None:
+        least[:, ~cuts.units.lengths[stop - start - 1]] = np.inf
     if cuts.units.even:
         least[~_even_shares(cuts, start, stop)] = np.inf
     if not _within(_least_sum(cuts, start, stop, least), total):
@@ -139,7 +141,7 @@ def _priced(
         return no_entries()
     stage, counts = stage[keep], counts[keep]
     stages = stage[None, :]
-    held = in_flight(table.rows, stages)[0]
+    held = in_flight(table.rows, stages, table.longer(counts[None]))[0]
     return Entries(
         stage,
         np.full(len(keep), -1) if cuts.units.alike else start[keep],
@@ -156,16 +158,17 @@ def _priced(
 def _room(
     table: StageTable, cuts: Cuts, stage: Array, counts: Array, capacity: int, hosts: Array | None
 ) -> Room:
-    costs, stages = table.costs, stage[None, :]
+    costs, stages, longer = table.costs, stage[None, :], table.longer(counts[None])
     # Half of what the estimate forgives, so that a plan that fills the memory to the byte is among them.
     room = capacity + ROUNDING_BYTES / 2 - costs.ends_state(stages)[0] - counts @ costs.state[0]
     beside = costs.beside(stages)[0]
     host = np.full(len(stage), np.inf)
     if hosts is not None:
         host = np.maximum(hosts[stage] - table.host_state(stages, counts[None])[0], -1.0)
-        host = host / in_flight(table.rows, stages)[0]
+        host = host / in_flight(table.rows, stages, longer)[0]
     held, late = (
-        np.stack([x[0] for x in each], axis=1) for each in zip(*peaks(table.rows, stages), strict=True)
+        np.stack([x[0] for x in each], axis=1)
+        for each in zip(*peaks(table.rows, stages, longer), strict=True)
     )
     kept = late * (counts @ costs.deferred[0])[:, None]
     return Room(room, held, kept, beside, host, float(costs.gathers[0]))

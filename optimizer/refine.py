@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import PlacedComm
 from meshwright.costmodel.layout import DIMENSIONS
+from meshwright.costmodel.legal import chunk_periods
 from meshwright.costmodel.once import Once, SomeStage, reduction_s
 from meshwright.costmodel.placement import joint_splits, least_strides, placeable
 from meshwright.costmodel.rows import Rows
@@ -294,11 +295,12 @@ class Refiner:
         rows, out = costs.rows[near], np.zeros(len(near))
         layers, periods = Units.of(self.setting, 1), Units.periods(self.setting)
         chunked = (rows.vpp > 1) | layers.alike
+        sizes = np.where(chunk_periods(self.setting, rows) > 0, 1, rows.vpp)
         group = np.ceil(np.log2(rows.pp) / 2).astype(np.int64) * 2 + chunked
         for one in np.unique(group).tolist():
             part = near[group == one]
             lines = lines_of(self.space.menus, table, costs, part, prices, on_hosts)
             beside = 0.0 if rooms is None else rooms[group == one, : int(rows.pp[group == one].max())]
-            units, size = (periods, costs.rows.vpp[part]) if one % 2 else (layers, None)
+            units, size = (periods, sizes[group == one]) if one % 2 else (layers, None)
             out[group == one] = value(Cuts.of(costs[part], units, lines, size, beside), part)
         return out

@@ -117,12 +117,13 @@ class Settler:
     unlisted: bool = False  # short hosts left some plan more mixes of policies than were looked at
     _known: dict[tuple[Any, ...], CutResult] = field(default_factory=dict)
     _proven: Proven = field(default_factory=Proven)
-    _units_of: dict[int, Units] = field(default_factory=dict)
+    _units_of: dict[tuple[int, int, int], Units] = field(default_factory=dict)
 
-    def _units(self, vpp: int) -> Units:
-        if vpp not in self._units_of:
-            self._units_of[vpp] = Units.of(self.setting, vpp)
-        return self._units_of[vpp]
+    def _units(self, row: Rows) -> Units:
+        key = int(row.vpp[0]), int(row.pp[0]), int(row.schedule[0])
+        if key not in self._units_of:
+            self._units_of[key] = Units.of_rows(self.setting, row)
+        return self._units_of[key]
 
     @cached_property
     def _offers(self) -> Offers:
@@ -136,7 +137,7 @@ class Settler:
         """
         setting, row = self.setting, plan.rows
         table = StageTable.of(setting, row, PlacedComm(setting.network, plan.groups))
-        units = self._units(int(row.vpp[0]))
+        units = self._units(row)
         offers, hosts = self._offers.of(plan), self.hosts(plan)
         if not all(map(len, offers)):
             return "INFEASIBLE", None, bound_s

@@ -157,10 +157,11 @@ def _first(offer: Offer, among: Array, over: Array, few: int | None, hosting: bo
     if few is None or len(among) <= few + 2:
         return among
     cheap = among[np.argsort(over[among], kind="stable")[:few]]
-    hosts = among[offer.hosts[among]]
-    cheap_hosts = hosts[np.argsort(over[hosts], kind="stable")[:few]] if hosting else []
+    if hosting:
+        hosts = among[offer.hosts[among]]
+        cheap = np.union1d(cheap, hosts[np.argsort(over[hosts], kind="stable")[:few]])
     lean = [among[int(np.argmin(x[among]))] for x in (offer.device, offer.host)]
-    return np.union1d(np.union1d(cheap, cheap_hosts), lean).astype(np.int64)
+    return np.union1d(cheap, lean).astype(np.int64)
 
 
 def _listed(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.layout import DIMENSIONS, Placement
+from meshwright.costmodel.legal import chunk_periods
 from meshwright.costmodel.memory import memory_costs
 from meshwright.costmodel.placement import enumerate_placements, placeable
 from meshwright.costmodel.rows import Rows
@@ -102,10 +103,11 @@ def _least_need(space: Space, rows: Rows) -> Array:
 def _needs(space: Space, rows: Rows) -> Array:
     """Bytes of the heaviest stage under the cut that makes it lightest, [R]."""
     setting, needs = space.setting, np.zeros(len(rows))
-    for vpp in np.unique(rows.vpp):
-        part = np.flatnonzero(rows.vpp == vpp)
+    alike = np.stack([rows.vpp, chunk_periods(setting, rows)], axis=1)
+    for one in np.unique(alike, axis=0):
+        part = np.flatnonzero((alike == one).all(axis=1))
         table = StageTable.of(setting, rows[part], best_comm(setting, rows[part]))
-        needs[part] = Cuts.of(table.costs, Units.of(setting, int(vpp))).least_bytes()
+        needs[part] = Cuts.of(table.costs, Units.of_rows(setting, rows[part])).least_bytes()
     return needs
 
 
@@ -131,7 +133,7 @@ def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
     there is a cut with, where layers of several kinds need more than their bound."""
     setting = space.setting
     table = StageTable.of(setting, row, best_comm(setting, row))
-    cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
+    cuts = Cuts.of(table.costs, Units.of_rows(setting, row))
     offers = tuple(_only_offer(table, k) for k in range(len(setting.model.kinds)))
     entries, more = entries_of(table, cuts, offers, np.inf, np.inf, int(need * (1 + 1e-6))), 1e-3
     while not len(entries):

@@ -9,7 +9,7 @@
 Limits of the space, by name: the rules of `costmodel.legal`; dp divides the batch and micro-batches are equal;
 sp goes with tp unless asked otherwise (no layer is slower or larger with it); schedules other than 1F1B and interleaved
 only if asked for (GPipe takes the time of 1F1B and holds more micro-batches; not every program splits the backward
-pass as the others need); chunks of a stage are equal; expert ranks are the
+pass as the others need); chunks of a stage are equal but for `legal.chunk_periods`; expert ranks are the
 innermost of a stage; policies are the same on all stages, and those by tensor are ones that no other beats; and the
 rules of the launcher (`optimizer.launchers`).
 """

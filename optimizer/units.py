@@ -1,13 +1,14 @@
 """What stages are cut from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.legal import pattern_period
+from meshwright.costmodel.legal import chunk_periods, pattern_period, whole_chunks
+from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.launchers.catalogue import launcher_of
 
@@ -16,22 +17,33 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Units:
-    """Layers, or with v chunks a stage v pattern periods at a time.
+    """Layers, or with v chunks a stage v pattern periods at a time, or one where chunks may differ.
 
     Attributes:
         prefix: layers of each kind in the first u units, [units + 1, kinds].
         runs: first unit of every run of equal units, and the end.
         even: every stage must hold equally many, as the launcher demands.
+        lengths: whether a stage may hold 1, 2, ... units, [units]; None for any number.
     """
 
     prefix: Array
     runs: tuple[int, ...]
     even: bool = False
+    lengths: NDArray[np.bool_] | None = None
 
     @property
     def alike(self) -> bool:
         """Every unit holds the same layers."""
         return len(self.runs) == 2
+
+    @staticmethod
+    def of_rows(setting: Setting, rows: Rows) -> "Units":
+        """Of rows with equally many chunks that may hold as many pattern periods (`legal.chunk_periods`)."""
+        vpp, each = int(rows.vpp[0]), int(chunk_periods(setting, rows[:1])[0])
+        if not each:
+            return Units.of(setting, vpp)
+        units = Units.periods(setting)
+        return replace(units, lengths=whole_chunks(vpp, each, np.arange(1, len(units) + 1)))
 
     @staticmethod
     def of(setting: Setting, vpp: int) -> "Units":

@@ -143,7 +143,11 @@ def stages(layout: Layout) -> str:
             f"{layers} on stage {at}" if length == 1 else f"{layers} on stages {at}-{at + length - 1}"
         )
         at += length
-    return "layers: " + ", ".join(runs)
+    chunks = ""
+    if any(layers % layout.vpp for layers in layout.layers_per_stage):
+        each = sum(layout.layers_per_stage) // (layout.pp * layout.vpp)
+        chunks = f"; where {layout.vpp} chunks do not divide them {each} in each but the last"
+    return "layers: " + ", ".join(runs) + chunks
 
 
 def layout_option(layout: Layout) -> str:

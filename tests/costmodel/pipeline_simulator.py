@@ -175,16 +175,27 @@ class Run:
     span: float
 
 
+def peak_layers(rank: int, p: int, m: int, chunks: Sequence[int]) -> int:
+    """Most layers whose activations a rank of interleaved 1F1B holds at once, of chunks of so many layers."""
+    now = most = 0
+    for block in order("interleaved", rank, p, m, len(chunks)):
+        now += sum(chunks[w.chunk] for w in block if w.kind == "F")
+        most = max(most, now)
+        now -= sum(chunks[w.chunk] for w in block if w.kind == "B")
+    assert now == 0
+    return most
+
+
 def simulate(
     schedule: str,
-    seconds: dict[str, Sequence[float]],
+    seconds: dict[str, Sequence[float] | Sequence[Sequence[float]]],
     m: int,
     v: int = 1,
     hop_s: float = 0.0,
 ) -> Run:
     """Longest path through order on a rank and dependence between ranks.
 
-    `seconds[kind][s]` is of a whole stage, each of its chunks taking 1/v. `hop_s` passes between the end of a part
+    `seconds[kind][s]` is of a whole stage, each of its chunks taking 1/v, or lists them by chunk. `hop_s` passes between the end of a part
     on one rank and the start of the next part on another; it keeps nobody busy.
     """
     p = len(seconds["F"])
@@ -211,15 +222,24 @@ def simulate(
 
 
 def _planned(
-    schedule: str, seconds: dict[str, Sequence[float]], rank: int, p: int, m: int, v: int
+    schedule: str,
+    seconds: dict[str, Sequence[float] | Sequence[Sequence[float]]],
+    rank: int,
+    p: int,
+    m: int,
+    v: int,
 ) -> list[tuple[list[tuple[str, int, int]], list[tuple[str, int, int]], float]]:
     """Of each block of a rank in order: what it makes, what it needs of other blocks, and its seconds."""
     out = []
     for block in order(schedule, rank, p, m, v):
         made = [_part(schedule, w, rank, p) for w in block]
         needs = [n for x in made if (n := _needs(x, p * v - 1)) is not None and n not in made]
-        out.append((made, needs, sum(seconds[w.kind][rank] / v for w in block)))
+        out.append((made, needs, sum(_seconds(seconds[w.kind][rank], w.chunk, v) for w in block)))
     return out
+
+
+def _seconds(of_stage: float | Sequence[float], chunk: int, v: int) -> float:
+    return of_stage / v if isinstance(of_stage, int | float) else of_stage[chunk]
 
 
 def _part(schedule: str, work: Work, rank: int, p: int) -> tuple[str, int, int]:

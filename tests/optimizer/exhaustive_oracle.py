@@ -13,7 +13,7 @@ from functools import cache
 from itertools import permutations, product
 
 import numpy as np
-from independent_rules import Candidate, broken, legal, may_offload, must_host, shortest_period
+from independent_rules import Candidate, broken, legal, may_offload, must_host, stage_sizes
 from numpy.typing import NDArray
 from tensor_oracle import Listed
 
@@ -159,10 +159,9 @@ def all_rows(setting: Setting, wishes: Wishes, by_tensor: bool = True) -> Rows:
     )
 
 
-def cuts_of(setting: Setting, pp: int, vpp: int) -> list[tuple[int, ...]]:
-    """Every way to give pp stages a positive number of layers, or of whole rounds of chunks."""
-    unit = vpp * shortest_period(setting.model.pattern) if vpp > 1 else 1
-    sizes = range(unit, setting.model.layers + 1, unit)
+def cuts_of(setting: Setting, pp: int, vpp: int, schedule: str) -> list[tuple[int, ...]]:
+    """Every way to share the layers over pp stages."""
+    sizes = stage_sizes(setting, pp, vpp, schedule)
     return [c for c in product(sizes, repeat=pp) if sum(c) == setting.model.layers]
 
 
@@ -332,10 +331,10 @@ def _but_policies(rows: Rows) -> list[tuple[int, ...]]:
 def price_everything(setting: Setting, wishes: Wishes) -> PricedSpace:
     rows = all_rows(setting, wishes)
     batches = []
-    for pp in np.unique(rows.pp):
-        for vpp in np.unique(rows.vpp[rows.pp == pp]):
-            index = np.flatnonzero((rows.pp == pp) & (rows.vpp == vpp))
-            batches.append(_price(setting, rows, index, cuts_of(setting, int(pp), int(vpp))))
+    depths = np.stack([rows.pp, rows.vpp, rows.schedule], axis=1)
+    for one in np.unique(depths, axis=0):
+        index, (pp, vpp, code) = np.flatnonzero((depths == one).all(axis=1)), one.tolist()
+        batches.append(_price(setting, rows, index, cuts_of(setting, pp, vpp, SCHEDULES[code])))
     must = np.array([must_host(setting, o, priced_offloads(setting, wishes)) for o in OFFLOADS])
     return PricedSpace(setting, rows, batches, must[rows.offload])
 

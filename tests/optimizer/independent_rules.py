@@ -56,6 +56,23 @@ def shortest_period(pattern: tuple[int, ...]) -> int:
     return length
 
 
+def stage_sizes(setting: Setting, pp: int, vpp: int, schedule: str) -> list[int]:
+    """Layers that a stage may hold: any positive number, or whole rounds of chunks, or as `uneven_sizes` says."""
+    layers, period = setting.model.layers, shortest_period(setting.model.pattern) if vpp > 1 else 1
+    sizes = set(range(vpp * period, layers + 1, vpp * period))
+    if setting.framework.uneven_chunks and schedule == "interleaved":
+        sizes |= uneven_sizes(layers, period, pp, vpp)
+    return sorted(sizes)
+
+
+def uneven_sizes(layers: int, period: int, pp: int, vpp: int) -> set[int]:
+    """Layers of stages whose last chunk alone differs: where all chunks could be alike, one period more or any fewer."""
+    each, left = divmod(layers, pp * vpp * period)
+    if left or each < 2:
+        return set()
+    return {period * ((vpp - 1) * each + last) for last in range(1, each + 2)}
+
+
 def _heads(setting: Setting, x: Candidate) -> bool:
     """Each rank has whole query heads, and whole kv heads or one shared by whole groups of ranks."""
     for kind in setting.model.kinds:

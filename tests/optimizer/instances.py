@@ -239,7 +239,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     model = seeing(vision, model) if seed >= SEEING else model
     hosts = topic in ("host", "states") or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
-    cluster = _cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
+    cluster = draw_cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
     seq_len = random.choice((1024, 2048, 4096, 768, 1030, 1542))
     training = Training(
         sequences * seq_len,
@@ -293,7 +293,7 @@ def _by_name(random: Random) -> tuple[list[str], list[str]]:
     return chooses, random.sample(TENSORS[:-1], random.choice((0, 1, 2))) if chooses else []
 
 
-def _cluster(random: Random, names: tuple[str, ...], host: bool, most: int) -> Cluster:
+def draw_cluster(random: Random, names: tuple[str, ...], host: bool, most: int) -> Cluster:
     """A real cluster with its network sped up or slowed down, rings closed, and its host as small as it may be."""
     cluster = parse_cluster(random.choice(names))
     while cluster.devices > most:

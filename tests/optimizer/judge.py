@@ -2,7 +2,7 @@
 
 import numpy as np
 from exhaustive_oracle import hosts_of, placements_of
-from independent_rules import OFFLOAD_PREDICATES, Candidate, broken, shortest_period
+from independent_rules import OFFLOAD_PREDICATES, Candidate, broken, stage_sizes
 from instances import Instance, instance
 
 from meshwright.costmodel.estimate import estimate
@@ -79,8 +79,8 @@ def flaws(asked: Instance, found: Found) -> list[str]:
         out.append("more than two policies of a kind on a stage")
     if not setting.framework.chooses and any(len(some) > 1 for some in codes):
         out.append("policies differ where the framework has one for all")
-    unit = x.vpp * shortest_period(setting.model.pattern) if x.vpp > 1 else 1
-    if sum(found.lengths) != setting.model.layers or any(n < 1 or n % unit for n in found.lengths):
+    sizes = stage_sizes(setting, x.pp, x.vpp, x.schedule)
+    if sum(found.lengths) != setting.model.layers or not set(sizes).issuperset(found.lengths):
         out.append(f"stages of {found.lengths} layers")
     if _fixed(found.placement) not in map(
         _fixed, placements_of((x.tp, x.cp, x.dp_shard, x.dp_replicate, x.pp), levels)

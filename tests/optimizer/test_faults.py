@@ -155,10 +155,10 @@ def test_a_bound_two_percent_too_high_is_caught(runner_ups: int) -> None:
 @pytest.mark.parametrize("stage", [0, 1])
 def test_one_micro_batch_too_few_in_flight_on_a_stage_is_caught(stage: int) -> None:
     def fewer(peaks: Callable[..., Any]) -> Callable[..., Any]:
-        def faulty(rows: Any, number: Any) -> Any:
+        def faulty(rows: Any, number: Any, *more: Any) -> Any:
             return tuple(
                 (np.where((number == stage) & (held > 1), held - 1, held), late)
-                for held, late in peaks(rows, number)
+                for held, late in peaks(rows, number, *more)
             )
 
         return faulty
@@ -174,7 +174,7 @@ def test_one_micro_batch_too_few_in_flight_on_a_stage_is_caught(stage: int) -> N
 def test_a_forgotten_moment_of_weight_gradients_is_caught(fault: str) -> None:
     warm = [instance(seed) for seed in TURNING]
     assert caught(runs(TURNING)) == {}
-    with replaced("peaks", lambda peaks: lambda rows, stage: MOMENTS[fault](peaks(rows, stage))):
+    with replaced("peaks", lambda peaks: lambda *of: MOMENTS[fault](peaks(*of))):
         searches = runs(TURNING)
     assert caught(searches), [str(asked) for asked in warm]
 

@@ -144,7 +144,7 @@ def test_hosts_by_hand(placement: tuple, per_host: int, hosts: set) -> None:
 def test_cuts_are_all_compositions(seed: int) -> None:
     setting = instance(seed).setting
     for pp in range(1, setting.model.layers + 1):
-        assert len(cuts_of(setting, pp, 1)) == comb(setting.model.layers - 1, pp - 1)
+        assert len(cuts_of(setting, pp, 1, "1f1b")) == comb(setting.model.layers - 1, pp - 1)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))

@@ -9,7 +9,8 @@ from tiny_models import assemble, layer_kind
 
 from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.model import Attention, Ffn
+from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec
+from meshwright.costmodel.readers import blocks
 from meshwright.costmodel.setting import Setting, setting
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import parse_cluster
@@ -91,3 +92,27 @@ def test_the_heaviest_stage_decides_the_memory() -> None:
     short = with_memory(asked, int((need + mean) / 2), None)
     assert not estimate(short, layout).fits
     assert estimate(with_memory(asked, int(need) + 1, None), layout).fits
+
+
+def test_parameters_of_the_heaviest_stage_to_the_last_one() -> None:
+    """1, 2, 2 and 3 layers of hidden size 16: 9,952 parameters on the last stage, where layers shared evenly give 6,792.
+
+    A layer has 4 * 16 * 16 of attention, 2 * 16 * 64 of feed-forward and two LayerNorms of 2 * 16: 3,136. The token table and the
+    head have 32 * 16 = 512 each, the last LayerNorm 32. So the last stage has 3 * 3,136 + 32 + 512 = 9,952, and even shares say
+    (8 * 3,136 + 32) / 4 + 512 = 6,792, 31.8% less: the case of Megatron-Bridge pull request 5077.
+    """
+    attention, ffn = Attention(4, 4, 4, 4), Ffn(64, gated=False)
+    norms = (blocks.norm(name, 16, bias=True) for name in ("norm1", "norm2", "norm"))
+    layer = next(norms) + blocks.attention(16, attention) + next(norms) + blocks.plain_ffn(16, 64, bias=False)
+    kind = LayerKind("dense", layer, attention, ffn, norms=2)
+    head = next(norms) + blocks.head(32, 16, False)
+    model = ModelSpec("tiny", "tiny", 16, 32, (kind,), (0,) * 8, blocks.table(32, 16), head, False)
+    asked = setting(model, parse_cluster("h100:4x1"), Training(8 * 64, 64), framework="megatron")
+    made = estimate(asked, Layout(pp=4, layers_per_stage=(1, 2, 2, 3)))
+    assert model.params == 512 + 8 * 3136 + 32 + 512
+    counts = [3136 + 512, 2 * 3136, 2 * 3136, 9952]
+    assert [stage["parameters"] for stage in made.memory] == [2 * n for n in counts]  # bf16
+    assert [stage["gradients"] for stage in made.memory] == [4 * n for n in counts]
+    assert [stage["master"] + stage["optimizer"] for stage in made.memory] == [12 * n for n in counts]
+    even = (8 * 3136 + 32) / 4 + 512
+    assert (even, round(1 - even / 9952, 3)) == (6792, 0.318)
