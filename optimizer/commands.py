@@ -45,6 +45,7 @@ def recommend(args: argparse.Namespace) -> int:
     from meshwright.optimizer.plan import Infeasible
     from meshwright.optimizer.progress import interrupt, watching
     from meshwright.optimizer.reasons.asked import reasons_of
+    from meshwright.optimizer.reasons.effort import Effort
     from meshwright.optimizer.reasons.headline import narrowed
     from meshwright.optimizer.reasons.why_not import check_asked
     from meshwright.optimizer.recommend import bounded
@@ -64,31 +65,27 @@ def recommend(args: argparse.Namespace) -> int:
             f"{asked[0]} compares step times, the goal is {args.goal[:40]}; leave one of them out"
         )
 
-    late = False  # an interrupt that the search had no use for ends what comes after it
+    effort = Effort()  # of the reasons; an interrupt that the search had no use for ends them
 
     def ask(given: "Setting") -> "Plan":
-        nonlocal late
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
-        try:
-            with watching(args.progress) as watch:
-                plan = bounded(replace(given, goal=goal), constraints, options, watch)
-            late = watch.stopped
-            return plan
-        except Infeasible as no:
-            if args.no_ways_out:
-                raise
-            with suppress(KeyboardInterrupt):  # the answer stands without
-                no = narrowed(no, given, constraints, options)
-            raise no from None
+        with watching(args.progress) as effort.watch:
+            try:
+                return bounded(replace(given, goal=goal), constraints, options, effort.watch)
+            except Infeasible as no:
+                if not args.no_ways_out:
+                    with suppress(KeyboardInterrupt):  # the answer stands without
+                        no = narrowed(no, given, constraints, options, effort)
+                raise no from None
 
     def check(given: "Setting") -> None:
         if args.why_not is not None:
             check_asked(given, constraints, args.why_not)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
-        if late and any(value not in (None, False) for value in reasons.values()):
+        if effort.stopped and any(value not in (None, False) for value in reasons.values()):
             interrupt()
-        yield from reasons_of(args, given, constraints, options, answer)
+        yield from reasons_of(args, given, constraints, options, answer, effort)
 
     return _answer(args, clock, "search", ask, why, check)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import DIMENSIONS, Placement
 from meshwright.costmodel.memory import memory_costs
 from meshwright.costmodel.placement import enumerate_placements, placeable
@@ -19,6 +20,7 @@ from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import best_comm, hosts_may_hold
 from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.entries import entries_of
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.launchers.launcher import factors_of
@@ -40,7 +42,7 @@ Array = NDArray[Any]
 
 
 def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
-    """The plan that needs the least memory on its heaviest stage, and the bytes it is short."""
+    """The plan that needs the least memory on its heaviest stage, and the bytes it is short, as `estimate` prices it."""
     setting, funnel = space.setting, Funnel()
     open_rows: Level = Level(256, 256)
     best, need = None, np.inf
@@ -60,8 +62,10 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
         best, need = _closer(space, open_rows, best, need)
     if best is None:
         return None, 0.0
-    found, need = _cut(space, best, need)
-    return found, need - setting.capacity_bytes
+    found = _cut(space, best, need)
+    # The bound that found it is a bisection, some bytes below what the plan needs.
+    needs = max(estimate(setting, layout_of(setting, found)).stage_bytes)
+    return found, needs - setting.capacity_bytes
 
 
 def _with_policy(space: Space, rows: Rows, kind: int) -> Rows:
@@ -126,9 +130,9 @@ def _placements(space: Space, row: Rows) -> Iterator[Placement]:
             yield placement
 
 
-def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
-    """(a cut of the row whose heaviest stage needs `need` bytes, on its usual placement; those bytes), or as few more as
-    there is a cut with, where layers of several kinds need more than their bound."""
+def _cut(space: Space, row: Rows, need: float) -> Found:
+    """A cut of the row whose heaviest stage needs `need` bytes, on its usual placement, or as few more as there is a cut
+    with, where layers of several kinds need more than their bound."""
     setting = space.setting
     table = StageTable.of(setting, row, best_comm(setting, row))
     cuts = Cuts.of(table.costs, Units.of(setting, int(row.vpp[0])))
@@ -142,7 +146,7 @@ def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
     lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
     codes = row.policies[0].tolist()
     mixes: tuple[tuple[Mix, ...], ...] = (tuple(((code, 1),) for code in codes),)
-    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0), need
+    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0)
 
 
 def _only_offer(table: StageTable, kind: int) -> Offer:
