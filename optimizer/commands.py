@@ -181,18 +181,18 @@ def compare(args: argparse.Namespace) -> int:
     """Two files side by side."""
     from meshwright.optimizer.compare import compare as line_up
     from meshwright.optimizer.files import load_priced
+    from meshwright.optimizer.reasons.question import Files, files_for
 
     plans = {"a": load_priced(args.a), "b": load_priced(args.b)}
-    reasons = {side: _unchecked(args, side, plan) for side, plan in plans.items()}
+    each = files_for(list(plans.values()), Files(args.model, args.efficiency))
+    files = {side: vars(found) for side, found in zip(plans, each, strict=True)}
+    reasons = {side: _unchecked(getattr(args, side), plan, files[side]) for side, plan in plans.items()}
     unchecked = {side: reason for side, reason in reasons.items() if reason is not None}
     made, able = line_up(plans["a"], plans["b"]), {}
     if args.launcher is not None:
         from meshwright.optimizer.reasons.launcher import plan_runs_on
 
-        able = {
-            side: plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
-            for side, plan in plans.items()
-        }
+        able = {side: plan_runs_on(plan, args.launcher, **files[side]) for side, plan in plans.items()}
     if args.json:
         launcher = {"launcher": {side: runs.to_dict() for side, runs in able.items()}} if able else {}
         _print_json(made.to_dict() | launcher | ({"unchecked": unchecked} if unchecked else {}))
@@ -210,14 +210,14 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _unchecked(args: argparse.Namespace, side: str, plan: "Priced") -> str | None:
+def _unchecked(path: str, plan: "Priced", files: dict[str, Any]) -> str | None:
     """Why the figures of one of the two cannot be made again; a refusal of them names the file."""
     from meshwright.optimizer.reasons.question import check_written
 
     try:
-        return check_written(plan, model=args.model, efficiency=args.efficiency)
+        return check_written(plan, **files)
     except MeshwrightError as error:
-        raise InputError(f"{getattr(args, side)}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
 
 
 def chips(args: argparse.Namespace) -> int:
