@@ -5,7 +5,7 @@ needs (everything sharded over all data ranks, saved activations counted once, s
 until no bound lies below the best need found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,13 @@ from meshwright.optimizer.units import Units
 Array = NDArray[Any]
 
 
-def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
-    """The plan that needs the least memory on its heaviest stage, and the bytes it is short, as `estimate` prices it."""
+def closest_miss(
+    space: Space, batch_sizes: int, tick: Callable[[str], bool] = lambda told: False
+) -> tuple[Found | None, float]:
+    """The plan that needs the least memory on its heaviest stage, and the bytes it is short, as `estimate` prices it.
+
+    `tick` is told how far it is; where it says to stop there is none: what is closest is not known then.
+    """
     setting, funnel = space.setting, Funnel()
     open_rows: Level = Level(256, 256)
     best, need = None, np.inf
@@ -58,7 +63,11 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
                 # Closing in early keeps what is open, and so the memory, small.
                 best, need = _closer(space, open_rows, best, need)
                 open_rows.drop(need)
+            if tick(f"the closest miss, {len(open_rows):,} candidates open"):
+                return None, 0.0
     while open_rows.least < need:
+        if tick(f"the closest miss, {len(open_rows):,} candidates open"):
+            return None, 0.0
         best, need = _closer(space, open_rows, best, need)
     if best is None:
         return None, 0.0

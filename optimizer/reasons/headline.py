@@ -39,12 +39,13 @@ def infeasible(search: Search) -> Infeasible:
     limits = limits_of(case)
     if HOSTS in removed:
         return Infeasible(_memory_told(case, limits), None, None, removed)
-    found, short = closest_miss(space, search.options.batch_sizes) if TOO_LARGE in removed else (None, 0.0)
+    effort = Effort(watch=search.watch if isinstance(search.watch, Progress) else None)
+    sizes = search.options.batch_sizes
+    found, short = closest_miss(space, sizes, effort.tick) if TOO_LARGE in removed else (None, 0.0)
     if found is not None and short > 0:
         asked = tuple(limit for limit in limits if limit.kind != HOST_MEMORY)
         return Infeasible(_memory_told(case, asked), short, layout_of(space.setting, found), removed)
-    looks_on = search.watch if isinstance(search.watch, Progress) else None
-    clash = clash_of_rules(case, search.options.batch_sizes, Effort(watch=looks_on))
+    clash = clash_of_rules(case, sizes, effort)
     told = _undecided_told(limits, removed) if clash is None else _rules_told(clash)
     return Infeasible(told, None, None, removed, clash)
 

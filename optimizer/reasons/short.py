@@ -62,7 +62,7 @@ def short_of(
     """
     effort, have = effort or Effort(), case.setting.capacity_bytes
     if known is None:
-        found, short = closest_miss(case.space, options.batch_sizes)
+        found, short = closest_miss(case.space, options.batch_sizes, effort.tick)
         if found is None:
             return None
         known = layout_of(case.setting, found), short
