@@ -42,7 +42,7 @@ def recommend(args: argparse.Namespace) -> int:
     """Search, print, write, and give the reasons that were asked for."""
     clock = Clock()
     from meshwright.costmodel.goals import goal_of
-    from meshwright.optimizer.plan import Infeasible
+    from meshwright.optimizer.plan import Infeasible, Plan
     from meshwright.optimizer.progress import interrupt, watching
     from meshwright.optimizer.reasons.asked import reasons_of
     from meshwright.optimizer.reasons.effort import Effort
@@ -83,7 +83,8 @@ def recommend(args: argparse.Namespace) -> int:
             check_asked(given, constraints, args.why_not)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
-        if effort.stopped and any(value not in (None, False) for value in reasons.values()):
+        wanted = any(value not in (None, False) for value in reasons.values())
+        if wanted and effort.stopped and isinstance(answer, Plan):
             interrupt()
         yield from reasons_of(args, given, constraints, options, answer, effort)
 

@@ -13,6 +13,7 @@ import pytest
 import meshwright as mw
 from meshwright.costmodel.goals import Goal
 from meshwright.hardware.chip import Chip, load_chip
+from meshwright.hardware.errors import check_type
 
 ENDLESS = {"most", "least", "ttft_s", "tpot_s", "total_s", "memory_bytes of Budget", "flop_per_s of Machine", "hbm_bytes_per_s of Machine"}  # fmt: skip
 
@@ -108,3 +109,19 @@ def test_a_flag_is_no_figure_of_a_chip(field: str) -> None:
     Chip.model_validate(data)
     with pytest.raises(ValueError, match="true is no value of it"):
         Chip.model_validate({**data, field: True})
+
+
+@pytest.mark.parametrize("kinds", [int, (int, float), (int, type(None)), float])
+def test_a_flag_is_no_number_at_any_door(kinds: Any) -> None:
+    for flag in (True, False):
+        with pytest.raises(mw.InputError, match=f"^share is {flag}; give a share$"):
+            check_type("share", flag, kinds, "a share")
+    check_type("share", 1.0 if kinds is float else 1, kinds, "a share")
+    check_type("flag", True, bool, "a flag")
+    check_type("either", True, (int, bool), "a flag or a number")
+
+
+def test_the_band_is_no_flag() -> None:
+    asked = mw.resolve("llama-3-8b", "h100:8x1", mw.Training(65536, 8192))
+    with pytest.raises(mw.InputError, match=r"^band is True; give a share of step time such as 0\.1$"):
+        mw.in_band(asked, band=True)

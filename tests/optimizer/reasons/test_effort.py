@@ -182,3 +182,17 @@ def test_the_closest_miss_is_told_while_it_lasts_and_none_where_it_was_ended() -
     whole = closest_miss(space, 1, lambda text: bool(told.append(text)))
     assert whole[0] is not None and told and all(text.startswith("the closest miss, ") for text in told)
     assert closest_miss(space, 1, lambda text: True) == (None, 0.0)
+
+
+def test_an_interrupted_search_says_its_gap_and_leaves_reasons_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(self: Progress, search: Search, bound_s: float, levels: Sequence[Level]) -> bool:
+        self.stop()
+        return True
+
+    monkeypatch.setattr(Progress, "__call__", stop)
+    small = ["llama-3-8b", "--cluster", "h100:8x1", "--batch", "64Ki", "--seq", "8192"]
+    assert main(["recommend", *small, "--why-not", "tp=2"]) == 130
+    told = capsys.readouterr().err
+    assert "so the reasons asked for are left out" in told and "interrupted, with no plan found yet" in told
