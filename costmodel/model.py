@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from meshwright.hardware.errors import ModelError
-from meshwright.hardware.numbers import check_fields
-
 
 class Shard(StrEnum):
     """How tensor (and expert) parallelism cuts a weight."""
@@ -146,9 +143,6 @@ class ModelSpec:
     notes: tuple[str, ...] = ()  # what the reader left out or assumed, for the user
     mtp: Mtp | None = None  # counted neither in `params` nor in `active_params`
     tower: Tower | None = None  # likewise
-
-    def __post_init__(self) -> None:
-        check_fields(self, ModelError)
 
     @property
     def layers(self) -> int:
