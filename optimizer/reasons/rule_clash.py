@@ -45,9 +45,11 @@ _MOST = 4_000_000  # candidates listed with their sharding, after which it is le
 _MERGED = ("vpp", "schedule", "micro_batch", "sequences", "policies")
 
 
-def clash_of_rules(case: Case, batch_sizes: int, effort: Effort) -> Clash | None:
+def clash_of_rules(case: Case, batch_sizes: int, effort: Effort | None = None) -> Clash | None:
     """A minimal clash among constraints and rules; None where they leave a candidate, so that memory decides, or where
     too many would have to be listed."""
+
+    effort = effort or Effort()
 
     def feasible(some: Case) -> bool | None:
         row, settled = legal_row(some, batch_sizes, effort)
