@@ -97,7 +97,7 @@ def _bounds(case: Case) -> Launcher:
     )  # fmt: skip
 
 
-def legal_row(case: Case, batch_sizes: int, effort: Effort) -> tuple[Rows | None, bool]:
+def legal_row(case: Case, batch_sizes: int, effort: Effort | None = None) -> tuple[Rows | None, bool]:
     """(a candidate that constraints and rules leave, whether all were looked at where there is none)."""
     space, listed = Space(case.setting, case.wishes, case.rules, _bounds(case)), 0
     if not space.offloads or not space.any_policy:
@@ -108,7 +108,7 @@ def legal_row(case: Case, batch_sizes: int, effort: Effort) -> tuple[Rows | None
         for i in range(len(rows)):
             if not case.placed or places(space, rows[i : i + 1]):
                 return rows[i : i + 1], True
-        if listed > _MOST or effort.tick(f"which rules leave a layout, {listed:,} listed"):
+        if listed > _MOST or (effort and effort.tick(f"which rules leave a layout, {listed:,} listed")):
             return None, False
     return None, True
 
