@@ -5,7 +5,6 @@ Every refusal is one typed line that says what was given and what to give instea
 
 import sys
 from collections.abc import Mapping
-from numbers import Integral, Real
 from os import PathLike
 from typing import Any
 
@@ -14,6 +13,7 @@ from meshwright.costmodel.model import ModelSpec
 from meshwright.hardware.chip import Chip, load_chip
 from meshwright.hardware.cluster import Cluster, parse_cluster
 from meshwright.hardware.errors import ClusterError, InputError, ModelError, check_type, shown
+from meshwright.hardware.numbers import check_fields, is_number, is_whole
 
 ChipSource = Chip | str
 ClusterSource = Cluster | str
@@ -38,7 +38,10 @@ def model_of(model: ModelSource) -> ModelSpec:
 
     taken = "a built-in name, the path of a config.json or its folder, its content as a dict, or a ModelSpec"
     check_type("model", model, (ModelSpec, str, PathLike, Mapping), taken, ModelError)
-    return model if isinstance(model, ModelSpec) else load_model(model)
+    if not isinstance(model, ModelSpec):
+        return load_model(model)
+    check_fields(model, ModelError)  # here: inside, one spec may hold columns of models
+    return model
 
 
 def framework_of(framework: Framework | str) -> Framework:
@@ -55,7 +58,7 @@ def check_text(what: str, value: object, like: str) -> None:
 def check_whole(error: type[InputError] = InputError, least: int = 1, /, **values: object) -> None:
     """Raises `error` for the first value that is no whole number or below `least`."""
     for what, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        if not is_whole(value) or not least <= int(value) < 2**63:  # type: ignore[call-overload]
             raise error(f"{what} is {shown(value)}; give a whole number, at least {least}")
 
 
@@ -65,5 +68,5 @@ def check_positive(error: type[InputError] = InputError, /, **values: object) ->
         if value is None:
             continue
         number: Any = value  # whole numbers may pass what a float holds
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < number <= sys.float_info.max:
+        if not is_number(value) or not 0 < number <= sys.float_info.max:
             raise error(f"{what} is {shown(value)}; give a number above zero")

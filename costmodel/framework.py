@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from meshwright.costmodel.tensors import TENSORS
 from meshwright.hardware.errors import UnknownNameError
+from meshwright.hardware.numbers import check_fields
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Framework:
     uneven_chunks: bool
     reserve_bytes: int
     reserve_share: float
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def capacity_bytes(self, memory_bytes: int) -> int:
         """Bytes of a device that tensors may fill."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from meshwright.costmodel.doors import check_positive
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type
+from meshwright.hardware.numbers import check_fields
 
 Array = NDArray[Any]
 
@@ -34,6 +35,9 @@ class Goal:
     name: str = "step"
     limit_s: float | None = None
     deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def weight(self, asked: int, sequences: Array, devices: Array) -> Array:
         """What a second of a step of so many sequences on so many devices counts, [R]; `asked` are those of the batch."""

@@ -15,6 +15,7 @@ from meshwright.costmodel.schedules import ALL as ALL_SCHEDULES
 from meshwright.costmodel.schedules import SCHEDULES
 from meshwright.costmodel.tensors import Mix, code_of, lists_offload, mix_of
 from meshwright.hardware.errors import LayoutError, UnknownNameError, check_type, shown
+from meshwright.hardware.numbers import is_whole, make_plain
 
 DIMENSIONS = ("tp", "cp", "dp_shard", "dp_replicate", "pp")  # usual nesting, innermost first
 CP_KINDS = ("ring", "all_to_all", "all_gather")
@@ -89,13 +90,18 @@ class Layout:
     placement: Placement = ()
 
     def __post_init__(self) -> None:
+        make_plain(self)
         _check_values(self)
         if self.zero == 0 and self.dp_shard > 1:
             raise LayoutError(
-                f"zero=0 shards nothing but dp_shard={self.dp_shard}; use dp_replicate={self.dp_shard} or zero>=1"
+                f"zero=0 shards nothing, and dp_shard={self.dp_shard} (dp = dp_shard*dp_replicate = {self.dp}); "
+                f"use zero=1, 2 or 3, or dp_shard=1,dp_replicate={self.dp}"
             )
         if self.zero > 0 and self.dp_shard * self.cp == 1:
-            raise LayoutError(f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0")
+            sharded = f", or dp_shard={self.dp},dp_replicate=1" if self.dp > 1 else ""
+            raise LayoutError(
+                f"zero={self.zero} has nothing to shard over: dp_shard*cp is 1; use zero=0{sharded}"
+            )
         if not self.reshard and self.zero != 3:
             raise LayoutError(
                 f"reshard=false keeps weights gathered, but zero={self.zero} gathers none; use zero=3 or reshard=true"
@@ -201,7 +207,7 @@ def _check_values(layout: Layout) -> None:
     """Raises LayoutError where a field cannot hold its value, whatever the other fields say."""
     for name in _DEGREES:
         value = getattr(layout, name)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_DEGREE:
+        if not is_whole(value) or not 1 <= value <= _MAX_DEGREE:
             raise LayoutError(f"{name}={shown(value)} is not a degree; give a whole number of 1 or more")
     _one_of("zero", layout.zero, (0, 1, 2, 3))
     _one_of("reshard", layout.reshard, (False, True))
@@ -213,7 +219,8 @@ def _check_values(layout: Layout) -> None:
         check_type(name, getattr(layout, name), kinds, taken, LayoutError)
         if name == "policies" and not layout.policies:
             raise LayoutError(f"policies is (); give {taken}")
-        if name == "sequences" and not 1 <= (layout.sequences or 1) <= _MAX_DEGREE:
+        one = 1 if layout.sequences is None else layout.sequences
+        if name == "sequences" and not (is_whole(one) and 1 <= one <= _MAX_DEGREE):
             raise LayoutError(
                 f"sequences={shown(layout.sequences)} is not from 1 to {_MAX_DEGREE}; give {taken}"
             )
@@ -227,10 +234,13 @@ def _check_values(layout: Layout) -> None:
                 f"offload={'activations' if layout.offload == 'none' else 'optimizer+activations'}, or drop the list"
             )
     for layers in layout.layers_per_stage:
-        check_type("an entry of layers_per_stage", layers, int, "a whole number of layers", LayoutError)
+        if not is_whole(layers):
+            raise LayoutError(
+                f"an entry of layers_per_stage is {shown(layers)}; give a whole number of layers"
+            )
     for level in layout.placement:
         pairs = isinstance(level, tuple) and all(isinstance(p, tuple) and len(p) == 2 for p in level)
-        if not (pairs and all(isinstance(d, str) and isinstance(f, int) for d, f in level)):
+        if not (pairs and all(isinstance(d, str) and is_whole(f) for d, f in level)):
             raise LayoutError(
                 f"an entry of placement is {shown(level)}; give a tuple of pairs such as (('tp', 8),)"
             )
@@ -356,12 +366,16 @@ def _split_dp(values: dict[str, Any]) -> None:
     if "dp_replicate" in values and "dp_shard" in values:
         product = values["dp_replicate"] * values["dp_shard"]
         if product != dp:
-            raise LayoutError(f"dp={dp} but dp_replicate*dp_shard={product}; leave one out")
+            raise LayoutError(
+                f"dp={dp} is not dp_shard*dp_replicate, which is {product}; leave dp out, or write dp={product}"
+            )
     elif "dp_replicate" in values or "dp_shard" in values:
         given = "dp_replicate" if "dp_replicate" in values else "dp_shard"
         other = "dp_shard" if given == "dp_replicate" else "dp_replicate"
         if values[given] < 1 or dp % values[given]:
-            raise LayoutError(f"{given}={values[given]} does not divide dp={dp}; use a divisor")
+            raise LayoutError(
+                f"{given}={values[given]} does not divide dp={dp}, which is dp_shard*dp_replicate; use a divisor, or leave dp out"
+            )
         values[other] = dp // values[given]
     else:
         values["dp_shard" if values.get("zero", 0) else "dp_replicate"] = dp

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Literal
 
 from meshwright.hardware.errors import WorkloadError, check_type, shown
+from meshwright.hardware.numbers import is_whole, make_plain
 
 Optimizer = Literal["adamw", "adamw8bit", "sgd"]
 ComputeDtype = Literal["bf16", "fp8"]
@@ -58,6 +59,7 @@ class Training:
     images: int = 0
 
     def __post_init__(self) -> None:
+        make_plain(self)
         _whole("seq_len", self.seq_len, 2**24)
         _whole("global batch in tokens", self.global_batch_tokens, _MAX_TOKENS)
         if self.global_batch_tokens % self.seq_len:
@@ -101,14 +103,15 @@ class Training:
 
 
 def _whole(what: str, value: int, most: int, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         raise WorkloadError(f"{what} must be a whole number, not {shown(value)}")
     if not least <= value <= most:
         raise WorkloadError(f"{what} is {shown(value)}; give a number from {least} to {most}")
 
 
 def _share(what: str, value: float, least: float, most: float, meaning: str) -> None:
-    check_type(what, value, (int, float), f"a number from {least} to {most} ({meaning})", WorkloadError)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WorkloadError(f"{what} is {shown(value)}; give a number from {least} to {most} ({meaning})")
     if not least <= value <= most:  # also where it is no number
         raise WorkloadError(f"{what} {shown(value)} is outside {least} to {most} ({meaning})")
 

@@ -20,6 +20,7 @@ from meshwright.hardware.chip import Alone, Chip, Switch, Torus
 from meshwright.hardware.errors import ClusterError, check_type
 from meshwright.hardware.fabric import Fabric
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
+from meshwright.hardware.numbers import check_fields
 from meshwright.hardware.profile import CATALOGUE, is_profile_chip, load_profile, profile_chip
 from meshwright.hardware.units import human_bytes, human_rate, parse_bytes, parse_params_per_s
 
@@ -56,6 +57,9 @@ class Cluster:
     fabric_note: str
     warnings: tuple[str, ...]
     sources: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self, ClusterError)
 
     @property
     def price_usd_per_hour(self) -> float | None:
@@ -325,11 +329,8 @@ def _part_of_a_domain(chip: Chip, switch: Switch, size: int, count: int) -> tupl
     if size == whole:
         return ()
     kind = switch.kind.split()[0].rstrip(",")
-    note = (
-        f"{chip.name}: an {kind} domain has {whole} chips and {size} of each are used; "
-        f"write {chip.name}:{whole}x{count} for whole domains"
-    )
-    return (note,)
+    used = f"{chip.name}: an {kind} domain has {whole} chips and {size} of each are used"
+    return (f"{used}; write {chip.name}:{whole}x{count} for whole domains",)
 
 
 def _domain_too_large(chip: Chip, switch: Switch, size: int, count: int) -> str:

@@ -104,7 +104,10 @@ def check_type(
 ) -> None:
     """Raises `error` where `value` is of none of `kinds`; `taken` says what to give instead.
 
-    For the doors of the library, where a value of any type may come in.
+    For the doors of the library, where a value of any type may come in. True is no number.
     """
-    if not isinstance(value, kinds):
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, kinds) or (
+        isinstance(value, bool) and bool not in listed and object not in listed
+    ):
         raise error(f"{what} is {shown(value)}; give {taken}")

@@ -6,7 +6,14 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from meshwright.hardware import units
 from meshwright.hardware.errors import InputError, UnitError, shown
@@ -20,6 +27,15 @@ class Strict(BaseModel):
     """Base of all data models: nothing unknown gets in, nothing changes later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_flag(cls, value: object, info: ValidationInfo) -> object:
+        """True is no number, though it could be read as 1."""
+        taken = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (taken, *get_args(taken)):
+            raise ValueError(f"{str(value).lower()} is no value of it")
+        return value
 
 
 class Figure(Strict):

@@ -42,9 +42,10 @@ def recommend(args: argparse.Namespace) -> int:
     """Search, print, write, and give the reasons that were asked for."""
     clock = Clock()
     from meshwright.costmodel.goals import goal_of
-    from meshwright.optimizer.plan import Infeasible
+    from meshwright.optimizer.plan import Infeasible, Plan
     from meshwright.optimizer.progress import interrupt, watching
     from meshwright.optimizer.reasons.asked import reasons_of
+    from meshwright.optimizer.reasons.effort import Effort
     from meshwright.optimizer.reasons.headline import narrowed
     from meshwright.optimizer.reasons.why_not import check_asked
     from meshwright.optimizer.recommend import bounded
@@ -64,31 +65,28 @@ def recommend(args: argparse.Namespace) -> int:
             f"{asked[0]} compares step times, the goal is {args.goal[:40]}; leave one of them out"
         )
 
-    late = False  # an interrupt that the search had no use for ends what comes after it
+    effort = Effort()  # of the reasons; an interrupt that the search had no use for ends them
 
     def ask(given: "Setting") -> "Plan":
-        nonlocal late
         goal = goal_of(args.goal, given.training, deadline_s=args.deadline, within_s=args.within)
-        try:
-            with watching(args.progress) as watch:
-                plan = bounded(replace(given, goal=goal), constraints, options, watch)
-            late = watch.stopped
-            return plan
-        except Infeasible as no:
-            if args.no_ways_out:
-                raise
-            with suppress(KeyboardInterrupt):  # the answer stands without
-                no = narrowed(no, given, constraints, options)
-            raise no from None
+        with watching(args.progress) as effort.watch:
+            try:
+                return bounded(replace(given, goal=goal), constraints, options, effort.watch)
+            except Infeasible as no:
+                if not args.no_ways_out:
+                    with suppress(KeyboardInterrupt):  # the answer stands without
+                        no = narrowed(no, given, constraints, options, effort)
+                raise no from None
 
     def check(given: "Setting") -> None:
         if args.why_not is not None:
             check_asked(given, constraints, args.why_not)
 
     def why(given: "Setting", answer: "Answered") -> "Iterator[Reason]":
-        if late and any(value not in (None, False) for value in reasons.values()):
+        wanted = any(value not in (None, False) for value in reasons.values())
+        if wanted and effort.stopped and isinstance(answer, Plan):
             interrupt()
-        yield from reasons_of(args, given, constraints, options, answer)
+        yield from reasons_of(args, given, constraints, options, answer, effort)
 
     return _answer(args, clock, "search", ask, why, check)
 
@@ -184,18 +182,18 @@ def compare(args: argparse.Namespace) -> int:
     """Two files side by side."""
     from meshwright.optimizer.compare import compare as line_up
     from meshwright.optimizer.files import load_priced
+    from meshwright.optimizer.reasons.question import Files, files_for
 
     plans = {"a": load_priced(args.a), "b": load_priced(args.b)}
-    reasons = {side: _unchecked(args, side, plan) for side, plan in plans.items()}
+    each = files_for(list(plans.values()), Files(args.model, args.efficiency))
+    files = {side: vars(found) for side, found in zip(plans, each, strict=True)}
+    reasons = {side: _unchecked(getattr(args, side), plan, files[side]) for side, plan in plans.items()}
     unchecked = {side: reason for side, reason in reasons.items() if reason is not None}
     made, able = line_up(plans["a"], plans["b"]), {}
     if args.launcher is not None:
         from meshwright.optimizer.reasons.launcher import plan_runs_on
 
-        able = {
-            side: plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
-            for side, plan in plans.items()
-        }
+        able = {side: plan_runs_on(plan, args.launcher, **files[side]) for side, plan in plans.items()}
     if args.json:
         launcher = {"launcher": {side: runs.to_dict() for side, runs in able.items()}} if able else {}
         _print_json(made.to_dict() | launcher | ({"unchecked": unchecked} if unchecked else {}))
@@ -213,14 +211,14 @@ def compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _unchecked(args: argparse.Namespace, side: str, plan: "Priced") -> str | None:
+def _unchecked(path: str, plan: "Priced", files: dict[str, Any]) -> str | None:
     """Why the figures of one of the two cannot be made again; a refusal of them names the file."""
     from meshwright.optimizer.reasons.question import check_written
 
     try:
-        return check_written(plan, model=args.model, efficiency=args.efficiency)
+        return check_written(plan, **files)
     except MeshwrightError as error:
-        raise InputError(f"{getattr(args, side)}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
 
 
 def chips(args: argparse.Namespace) -> int:

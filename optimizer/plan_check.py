@@ -11,6 +11,7 @@ from meshwright.costmodel.estimate import PARTS
 from meshwright.costmodel.goals import GOALS
 from meshwright.costmodel.layout import DIMENSIONS
 from meshwright.hardware.errors import shown
+from meshwright.optimizer.plan_proof import check_bounds, check_counts, check_order, check_signs
 
 if TYPE_CHECKING:
     from meshwright.optimizer.plan import Certificate, Plan, Priced
@@ -81,6 +82,7 @@ def check_proof(plan: "Plan") -> None:
             raise ValueError(
                 f"certificate.{name} is {shown(getattr(proof, name))}, not one of {', '.join(known)}"
             )
+    check_signs(proof)
     asked = training["global_batch_tokens"] // training["seq_len"]
     value_s = plan.estimate.step_s * asked / plan.estimate.sequences
     value_s *= plan.layout.devices if proof.goal == "cost" else 1
@@ -99,6 +101,9 @@ def check_proof(plan: "Plan") -> None:
             f"slack_s {proof.slack_s:.3g}, value {proof.value:.10g} and bound {proof.bound:.10g}, make it "
             f"{_STATUSES[proof.status == _STATUSES[0]]}"
         )
+    check_bounds(proof)
+    check_counts(plan)
+    check_order(plan)
     for number, other in enumerate(plan.runner_ups):
         if other.in_band != (other.value_s <= proof.value_s * (1 + proof.error_band)):
             raise ValueError(

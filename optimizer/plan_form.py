@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.hardware.errors import InputError, shown
+from meshwright.hardware.numbers import is_number, is_whole
 
 
 @dataclass(frozen=True)
@@ -15,32 +16,31 @@ class _Kind:
     holds: Callable[[Any], bool]
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _tally(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(k, str) and is_whole(v) and v >= 0 for k, v in value.items()
+    )
 
 
 def _numbers_by_name(value: object) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(k, str) and _number(v) for k, v in value.items())
+    return isinstance(value, Mapping) and all(isinstance(k, str) and is_number(v) for k, v in value.items())
 
 
 def _level(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 3 and _whole(value[1]) and _whole(value[2])
+    return isinstance(value, list) and len(value) == 3 and is_whole(value[1]) and is_whole(value[2])
 
 
 _MAPPING = _Kind("a mapping", lambda v: isinstance(v, Mapping))
-_NUMBER = _Kind("a number", _number)
-_WHOLE = _Kind("a whole number", _whole)
-_COUNT = _Kind("a whole number above 0", lambda v: _whole(v) and v > 0)
-_NUMBER_OR_NONE = _Kind("a number or null", lambda v: v is None or _number(v))
-_WHOLE_OR_NONE = _Kind("a whole number or null", lambda v: v is None or _whole(v))
+_NUMBER = _Kind("a number", is_number)
+_WHOLE = _Kind("a whole number", is_whole)
+_COUNT = _Kind("a whole number above 0", lambda v: is_whole(v) and v > 0)
+_TALLY = _Kind("a mapping from names to whole numbers of 0 or more", _tally)
+_NUMBER_OR_NONE = _Kind("a number or null", lambda v: v is None or is_number(v))
+_WHOLE_OR_NONE = _Kind("a whole number or null", lambda v: v is None or is_whole(v))
 _TEXT = _Kind("a text", lambda v: isinstance(v, str))
 _FLAG = _Kind("true or false", lambda v: isinstance(v, bool))
 _TEXTS = _Kind("a list of texts", lambda v: isinstance(v, list) and all(isinstance(x, str) for x in v))
-_NUMBERS = _Kind("a list of numbers", lambda v: isinstance(v, list) and all(map(_number, v)))
+_NUMBERS = _Kind("a list of numbers", lambda v: isinstance(v, list) and all(map(is_number, v)))
 _BY_NAME = _Kind("a mapping from names to numbers", _numbers_by_name)
 
 _PRICED: dict[str, _Kind] = {
@@ -80,8 +80,8 @@ _PLAN = _PRICED | {
     "certificate.status": _TEXT,
     **dict.fromkeys((f"certificate.{n}" for n in ("value_s", "bound_s", "slack_s", "error_band")), _NUMBER),
     "certificate.space_hash": _TEXT,
-    "certificate.entered": _BY_NAME,
-    "certificate.removed": _BY_NAME,
+    "certificate.entered": _TALLY,
+    "certificate.removed": _TALLY,
     "certificate.solved": _WHOLE,
     "certificate.band_source": _TEXT,
     "certificate.goal": _TEXT,

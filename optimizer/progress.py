@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -24,12 +24,22 @@ class Progress:
         self._start = time.monotonic()
         self._next = self._start + _QUIET_S
         self._stop = self._drawn = False
+        self.trying = ""  # what is tried now, of several things
 
     def __call__(self, search: Search, bound_s: float, levels: Sequence[Level]) -> bool:
+        return self._tell(
+            lambda: f"{self.trying + ': ' if self.trying else ''}{line_of(search, bound_s, levels)}"
+        )
+
+    def say(self, text: str) -> bool:
+        """The same where no search runs; whether to stop."""
+        return self._tell(lambda: text)
+
+    def _tell(self, text: Callable[[], str]) -> bool:
         now = time.monotonic()
         if self._show and now >= self._next:
             self._next = now + _EVERY_S[self._terminal]
-            self._draw(line_of(search, bound_s, levels, now - self._start))
+            self._draw(f"meshwright: {now - self._start:.0f} s: {text()}")
         return self._stop
 
     def stop(self) -> None:
@@ -55,15 +65,15 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def line_of(search: Search, bound_s: float, levels: Sequence[Level], elapsed_s: float) -> str:
-    """Seconds so far, bound, best plan and candidates left."""
+def line_of(search: Search, bound_s: float, levels: Sequence[Level]) -> str:
+    """Bound, best plan and candidates left."""
     bound_s = min([bound_s, *search.undecided])
     best_s = min((f.value_s for f in search.best.values()), default=None)
     unit = "device-seconds" if search.setting.goal.name == "cost" else "s"
     found = f"best {best_s:.4g} {unit} a step" if best_s is not None else "no plan yet"
     gap = f" (gap {max(0.0, 1 - bound_s / best_s):.2%})" if best_s is not None else ""
     left = sum(map(len, levels))
-    return f"meshwright: {elapsed_s:.0f} s: {found}, none below {bound_s:.4g} {unit}{gap}, {left:,} candidates open"
+    return f"{found}, none below {bound_s:.4g} {unit}{gap}, {left:,} candidates open"
 
 
 def interrupt() -> None:

@@ -72,6 +72,7 @@ def resolve(
     bounds, habits = agreed(launcher, framework)
     spec, machine = model_of(model), cluster_of(cluster)
     check_machine(bounds, machine)
+    check_hosts(machine)
     check_trained(bounds, training)
     _check_experts(spec, training)
     resolved = setting(
@@ -84,6 +85,28 @@ def resolve(
         framework=habits,
     )
     return replace(resolved, launcher=bounds)
+
+
+def check_hosts(cluster: Cluster) -> None:
+    """Raises InputError for what is said of hosts and cannot change a plan: a rate of updates without the memory that they
+    work in, memory without a link to it."""
+    given = {
+        "host_memory_bytes (--host-memory)": cluster.host_memory_bytes,
+        "cpu_update_params_per_s (--cpu-update)": cluster.cpu_update_params_per_s,
+    }
+    memory, update = given.items()
+    if update[1] is not None and memory[1] is None:
+        raise InputError(
+            f"{update[0]} {update[1]:g} changes nothing: {cluster.name} gives no host memory, without which nothing is "
+            "offloaded; say it with --host-memory 2TB, or leave --cpu-update out"
+        )
+    if cluster.chip.host_link is None and (
+        said := [name for name, value in given.items() if value is not None]
+    ):
+        raise InputError(
+            f"{said[0]} changes nothing: {cluster.chip.name} gives no host link (field host_link), without which nothing is "
+            "offloaded; leave it out"
+        )
 
 
 def _check_experts(model: ModelSpec, training: Training) -> None:
@@ -211,7 +234,7 @@ def inputs_of(given: Setting, constraints: str | None) -> dict[str, Any]:
             "model_type": given.model.model_type,
             "params": given.model.params,
             "kinds": [kind.name for kind in given.model.kinds],
-            "hash": content_hash(_spec(given.model)),
+            "hash": model_hash(given.model),
         },
         "cluster": {
             "name": given.cluster.name,
@@ -245,6 +268,11 @@ def versions() -> dict[str, str]:
     with suppress(metadata.PackageNotFoundError):
         found["ortools"] = metadata.version("ortools")
     return found
+
+
+def model_hash(model: ModelSpec) -> str:
+    """Of what a model is, whatever it is called."""
+    return content_hash(_spec(model))
 
 
 def _spec(model: ModelSpec) -> dict[str, Any]:

@@ -217,17 +217,17 @@ def plan_of(search: Search, constraints: str | None, open_devices: int | None = 
         raise AssertionError(f"the chosen plan breaks its own rules: {broken}")
     band, source = error_band(given)
     first = search.ranked[0]  # of plans that are equally good another may be preferred
-    least = first.value_s - first.slack_s
+    least = min(first.value_s - first.slack_s, best.value_s - best.slack_s)
     left = min(search.undecided, default=least)
     proven = left >= least and open_devices is None
-    bound = min(least, best.value_s, left)  # a tied plan may lie a rounding below the first
+    bound = min(least, left)
     value, unit = in_unit(given, best.value_s, layout.devices)
     certificate = Certificate(
         status="OPTIMAL" if proven else "FEASIBLE",
         value_s=best.value_s,
         bound_s=bound,
         # Where something was left open the bound lies below what rounding hides, and a reader of the file can tell.
-        slack_s=max(best.slack_s, best.value_s - least) if proven else best.value_s - least,
+        slack_s=best.value_s - least,
         goal=given.goal.name,
         value=value,
         bound=in_unit(given, bound, open_devices or layout.devices)[0],

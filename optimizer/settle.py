@@ -15,6 +15,7 @@ from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable
 from meshwright.hardware.errors import InputError, shown
+from meshwright.hardware.numbers import is_number, is_whole, make_plain
 from meshwright.optimizer.bounds import per_batch
 from meshwright.optimizer.cuts import Cuts
 from meshwright.optimizer.entries import Entries, entries_of, no_entries
@@ -56,15 +57,15 @@ class SolveOptions:
     batch_sizes: int = 16
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name, least in (("runner_ups", 0), ("seed", 0), ("refinements", 1), ("batch_sizes", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not is_whole(value) or value < least:
                 raise InputError(f"{name}={shown(value)} is not a whole number of at least {least}")
             if value > _MOST:
                 raise InputError(f"{name}={shown(value)} is more than {_MOST}")
         limit = self.work_limit
-        number = isinstance(limit, int | float) and not isinstance(limit, bool)
-        if not number or not 0 < limit < float("inf"):
+        if not is_number(limit) or limit <= 0:
             raise InputError(f"work_limit={shown(self.work_limit)} is not a number above 0")
 
 

@@ -5,12 +5,13 @@ needs (everything sharded over all data ranks, saved activations counted once, s
 until no bound lies below the best need found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.estimate import estimate
 from meshwright.costmodel.layout import DIMENSIONS, Placement
 from meshwright.costmodel.legal import chunk_periods
 from meshwright.costmodel.memory import memory_costs
@@ -20,6 +21,7 @@ from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.stages import StageTable
 from meshwright.optimizer.bounds import best_comm, hosts_may_hold
 from meshwright.optimizer.cuts import Cuts
+from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.entries import entries_of
 from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.launchers.launcher import factors_of
@@ -40,8 +42,13 @@ from meshwright.optimizer.units import Units
 Array = NDArray[Any]
 
 
-def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
-    """The plan that needs the least memory on its heaviest stage, and the bytes it is short."""
+def closest_miss(
+    space: Space, batch_sizes: int, tick: Callable[[str], bool] = lambda told: False
+) -> tuple[Found | None, float]:
+    """The plan that needs the least memory on its heaviest stage, and the bytes it is short, as `estimate` prices it.
+
+    `tick` is told how far it is; where it says to stop there is none: what is closest is not known then.
+    """
     setting, funnel = space.setting, Funnel()
     open_rows: Level = Level(256, 256)
     best, need = None, np.inf
@@ -57,12 +64,18 @@ def closest_miss(space: Space, batch_sizes: int) -> tuple[Found | None, float]:
                 # Closing in early keeps what is open, and so the memory, small.
                 best, need = _closer(space, open_rows, best, need)
                 open_rows.drop(need)
+            if tick(f"the closest miss, {len(open_rows):,} candidates open"):
+                return None, 0.0
     while open_rows.least < need:
+        if tick(f"the closest miss, {len(open_rows):,} candidates open"):
+            return None, 0.0
         best, need = _closer(space, open_rows, best, need)
     if best is None:
         return None, 0.0
-    found, need = _cut(space, best, need)
-    return found, need - setting.capacity_bytes
+    found = _cut(space, best, need)
+    # The bound that found it is a bisection, some bytes below what the plan needs.
+    needs = max(estimate(setting, layout_of(setting, found)).stage_bytes)
+    return found, needs - setting.capacity_bytes
 
 
 def _with_policy(space: Space, rows: Rows, kind: int) -> Rows:
@@ -128,9 +141,9 @@ def _placements(space: Space, row: Rows) -> Iterator[Placement]:
             yield placement
 
 
-def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
-    """(a cut of the row whose heaviest stage needs `need` bytes, on its usual placement; those bytes), or as few more as
-    there is a cut with, where layers of several kinds need more than their bound."""
+def _cut(space: Space, row: Rows, need: float) -> Found:
+    """A cut of the row whose heaviest stage needs `need` bytes, on its usual placement, or as few more as there is a cut
+    with, where layers of several kinds need more than their bound."""
     setting = space.setting
     table = StageTable.of(setting, row, best_comm(setting, row))
     cuts = Cuts.of(table.costs, Units.of_rows(setting, row))
@@ -144,7 +157,7 @@ def _cut(space: Space, row: Rows, need: float) -> tuple[Found, float]:
     lengths = _farthest(entries.stage, entries.start, entries.length, int(row.pp[0]), len(cuts.units))
     codes = row.policies[0].tolist()
     mixes: tuple[tuple[Mix, ...], ...] = (tuple(((code, 1),) for code in codes),)
-    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0), need
+    return Found(row, placement, tuple(n * size for n in lengths), mixes, 0.0, 0.0, 0.0)
 
 
 def _only_offer(table: StageTable, kind: int) -> Offer:

@@ -16,6 +16,7 @@ from meshwright.costmodel.doors import check_positive
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError, check_type, shown
+from meshwright.hardware.numbers import is_number, make_plain
 from meshwright.hardware.units import human_bytes
 from meshwright.search.architecture import Counts, counts_of
 from meshwright.search.front import best, front
@@ -65,9 +66,10 @@ class Budget:
     memory_bytes: float = np.inf
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for field in fields(self):
             value: Any = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > 0:
+            if not is_number(value, infinite=True) or not value > 0:
                 raise InputError(
                     f"{field.name} is {shown(value)}; give a number above 0, or inf for no limit"
                 )

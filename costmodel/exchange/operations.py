@@ -24,6 +24,7 @@ from meshwright.costmodel.exchange.span import group_of
 from meshwright.costmodel.placement import Group
 from meshwright.hardware.errors import InputError, LayoutError, UnknownNameError
 from meshwright.hardware.network import Level, SwitchTier, TorusAxis
+from meshwright.hardware.numbers import check_fields
 
 Array = NDArray[Any]
 OPERATIONS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "ragged-all-to-all", "permute")
@@ -43,6 +44,7 @@ class Routing:
     fraction: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.top_k is not None and self.fraction is not None:
             raise InputError("top_k and fraction both say what is sent; keep one")
         if self.fraction is not None and self.experts is not None:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from meshwright.hardware.errors import WorkloadError, shown
+from meshwright.hardware.numbers import is_number, is_whole, make_plain
 
 _MOST_TOKENS = 1 << 40
 
@@ -31,23 +30,16 @@ class Request:
     head_bytes: float | None = None
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name in ("batch", "prompt", "output"):
             value: Any = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | np.integer)
-                or not 1 <= value <= _MOST_TOKENS
-            ):
+            if not is_whole(value) or not 1 <= value <= _MOST_TOKENS:
                 raise WorkloadError(f"{name} is {shown(value)}; give a whole number from 1 to {_MOST_TOKENS}")
         for name in ("weight_bytes", "kv_bytes", "head_bytes"):
             value = getattr(self, name)
             if name == "head_bytes" and value is None:
                 continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float | np.number)
-                or not 0 < value <= 16
-            ):
+            if not is_number(value) or not 0 < value <= 16:
                 raise WorkloadError(
                     f"{name} is {shown(value)}; give bytes per element, above 0 and at most 16"
                 )

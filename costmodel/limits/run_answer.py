@@ -19,6 +19,7 @@ from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.working import Step, Value, Working, told
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import WorkloadError, check_type
+from meshwright.hardware.numbers import make_plain
 from meshwright.hardware.units import human_count
 
 Steps = dict[str, Step]
@@ -34,6 +35,7 @@ class Speed:
     source: str = ""
 
     def __post_init__(self) -> None:
+        make_plain(self)
         if (self.mfu is None) == (self.tokens_per_s is None):
             raise WorkloadError("a run's speed is either an mfu or tokens per second; give one of them")
         check_positive(WorkloadError, **{"tokens per second": self.tokens_per_s})

@@ -11,10 +11,10 @@ Computer Systems 22 (2006).
 
 from dataclasses import dataclass
 from math import exp, expm1, sqrt
-from numbers import Real
 
 from meshwright.costmodel.counting.counts import rule_flops
 from meshwright.hardware.errors import WorkloadError, shown
+from meshwright.hardware.numbers import is_number, make_plain
 
 DAY_S, HOUR_S, YEAR_DAYS = 86_400.0, 3_600.0, 365.0
 MILLION = 1e6
@@ -38,9 +38,10 @@ class Failures:
     restart_s: float = 0.0
 
     def __post_init__(self) -> None:
+        make_plain(self)
         for name, value in (("mtbf", self.mean_s), ("checkpoint", self.checkpoint_s)):
             _above_zero(name, value, "seconds")
-        if not isinstance(self.restart_s, Real) or not 0 <= self.restart_s < float("inf"):
+        if not is_number(self.restart_s) or self.restart_s < 0:
             raise WorkloadError(f"restart is {shown(self.restart_s)} seconds; give zero or more")
 
     @property
@@ -84,7 +85,7 @@ def effective_flop_per_s(chips: float, flop_per_s: float, mfu: float) -> float:
 
 def check_mfu(mfu: float) -> None:
     """Raises WorkloadError for an mfu that is no share of peak."""
-    if isinstance(mfu, bool) or not isinstance(mfu, Real) or not 0 < mfu <= 1:
+    if not is_number(mfu) or not 0 < mfu <= 1:
         raise WorkloadError(f"mfu is {shown(mfu)}; give a share of peak above 0 and at most 1, such as 0.4")
 
 
@@ -122,5 +123,5 @@ def energy_j(chips: float, seconds: float, watts: float) -> float:
 
 
 def _above_zero(what: str, value: float, unit: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < float("inf"):
+    if not is_number(value) or value <= 0:
         raise WorkloadError(f"{what} is {shown(value)} {unit}; give a number above zero")

@@ -16,6 +16,7 @@ from meshwright.costmodel.doors import check_text, check_whole
 from meshwright.costmodel.operators import product_bytes, product_flops
 from meshwright.hardware.chip import ELEMENT_BYTES, Dtype
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type
+from meshwright.hardware.numbers import check_fields
 from meshwright.hardware.units import parse_count
 
 _ALIASES = {
@@ -48,6 +49,9 @@ class Work:
 
     flops: float
     bytes: float
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def intensity(self) -> float:

@@ -31,6 +31,7 @@ from meshwright.costmodel.operators import (
 from meshwright.costmodel.roofline import intensity as roofline
 from meshwright.hardware.chip import Chip, Switch
 from meshwright.hardware.cluster import Cluster
+from meshwright.hardware.numbers import check_fields
 from meshwright.hardware.slices import slice_table
 
 # A number or an array of them: what goes in comes out.
@@ -52,6 +53,9 @@ class Server:
     memory_bytes: float
     devices_per_chip: int = 1
     usd_per_chip_hour: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @staticmethod
     def of(cluster: Cluster, compute: str = "bf16") -> "Server":
@@ -104,6 +108,9 @@ class Served:
     active_params: float
     weight_bytes: float
     kv_bytes: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @staticmethod
     def of(model: ModelSpec, context: float, weight_bytes: float, kv_dtype_bytes: float) -> "Served":

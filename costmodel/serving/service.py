@@ -55,7 +55,7 @@ class Service:
         for name, value in (
             ("model", model_of(model)),
             ("cluster", cluster_of(cluster)),
-            ("context", context),
+            ("context", int(context)),
         ):
             object.__setattr__(self, name, value)
         for name, dtype in (("weights", weights), ("kv", kv), ("compute", compute)):

@@ -11,6 +11,7 @@ from meshwright.costmodel.sharding.mesh import Mesh
 from meshwright.costmodel.sharding.parse import Contraction, Sharded, arrays_of, size_of
 from meshwright.costmodel.sharding.reshard import Move, reshard
 from meshwright.hardware.errors import InputError, check_type, shown
+from meshwright.hardware.numbers import is_number, make_plain
 
 Places = Mapping[str, tuple[str, ...]]  # mesh axes by dimension
 
@@ -27,10 +28,11 @@ class Machine:
     hbm_bytes_per_s: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_type("mesh", self.mesh, Mesh, "a Mesh, as parse_mesh gives it")
         for name in ("flop_per_s", "hbm_bytes_per_s"):
             rate = getattr(self, name)
-            if not isinstance(rate, int | float) or not rate > 0:
+            if not is_number(rate, infinite=True) or not rate > 0:
                 raise InputError(f"{name}={shown(rate)} of a machine is no rate; give a number above 0")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.commands import complain
 from meshwright.optimizer.plan import Infeasible, LimitMissed, Plan, Priced, Undecided
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.question import Question
 from meshwright.optimizer.solve import SolveOptions
 
@@ -30,18 +31,28 @@ def reasons_of(
     constraints: str | None,
     options: SolveOptions,
     answer: Priced | Infeasible | Undecided,
+    effort: Effort | None = None,
 ) -> Iterator[Reason]:
-    """Solved one after the other; of a search that was cut short none is given, which is told."""
+    """Solved one after the other; of a search that was cut short none is given, which is told.
+
+    Of a proven no what is known so far is given where an interrupt or the end of `effort` keeps the rest from being found.
+    """
+    from meshwright.optimizer.progress import interrupt, watching
     from meshwright.optimizer.report import reasons as pages
 
+    effort = effort or Effort()
     if isinstance(answer, LimitMissed):
         return  # its fastest plan is the reason
     if isinstance(answer, Infeasible):
         if not args.no_ways_out:
             from meshwright.optimizer.reasons.infeasible import why_none
 
-            none = why_none(given, constraints, options, answer)
+            with watching(args.progress) as watch:
+                effort.watch = effort.watch if effort.stopped else watch
+                none = why_none(given, constraints, options, answer, effort)
             yield Reason("why", none.to_dict(), pages.why_none(none))
+            if effort.stopped:
+                interrupt()
     elif not isinstance(answer, Plan):
         if args.why_not is not None or args.shadow or args.in_band is not None or args.robust:
             complain("the search was cut short, so the reasons asked for are left out")
@@ -49,15 +60,23 @@ def reasons_of(
         if args.why_not is not None:
             from meshwright.optimizer.reasons.why_not import why_not_in
 
-            other = why_not_in(Question(given, constraints, answer), args.why_not, options)
+            with watching(args.progress) as watch:
+                effort.watch = watch
+                other = why_not_in(Question(given, constraints, answer), args.why_not, options, effort)
             yield Reason("why_not", other.to_dict(), pages.why_not(other))
+            if watch.stopped:
+                interrupt()
         if args.shadow:
             from meshwright.optimizer.reasons.shadow import prices_of
 
-            prices = prices_of(Question(given, constraints, answer), answer, options)
+            with watching(args.progress) as watch:
+                prices = prices_of(
+                    Question(given, constraints, answer), answer, options, Effort.endless(watch)
+                )
             yield Reason("shadow_prices", prices.to_dict(), pages.shadow(prices))
+            if watch.stopped:
+                interrupt()
         if args.in_band is not None or args.robust:
-            from meshwright.optimizer.progress import interrupt, watching
             from meshwright.optimizer.reasons.band import in_band
 
             with watching(args.progress) as watch:

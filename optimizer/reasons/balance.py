@@ -21,7 +21,7 @@ from meshwright.optimizer.plan import SCHEMA_VERSION, Plan
 from meshwright.optimizer.reasons.explain import Explanation, explained
 from meshwright.optimizer.reasons.question import question_of
 from meshwright.optimizer.recommend import recommend_in
-from meshwright.optimizer.solve import SolveOptions
+from meshwright.optimizer.solve import SolveOptions, Watch
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,19 @@ def balance(
     constraints: str | None = None,
     options: SolveOptions | None = None,
     setting: Setting | None = None,
+    watch: Watch | None = None,
 ) -> Balance:
     """How far the machine is from the ratio at which everything binds together in its best plan; see the module.
 
     Args:
         question: a plan, or what `resolve` returns with `constraints`.
         setting: the question of a plan, where the names in it do not say it all.
+        watch: looks on between refinements and may end the search.
 
     Errors: as `recommend`, and InputError where a plan's question is not found again.
     """
     asked = question_of(question, constraints, setting)
-    plan = asked.plan or recommend_in(asked.setting, asked.constraints, options)
+    plan = asked.plan or recommend_in(asked.setting, asked.constraints, options, watch)
     return balance_of(asked.setting, plan, explained(asked.setting, plan))
 
 

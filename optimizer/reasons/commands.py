@@ -66,6 +66,7 @@ def _add_explain(subparsers: Any) -> None:
         "--shadow", action="store_true", help="what 10%% more of each thing would bring, by solving"
     )
     arguments.launcher(parser, "also: whether this launcher can run the plan, and which of its rules say no")
+    arguments.progress(parser)
     arguments.as_json(parser)
 
 
@@ -73,6 +74,8 @@ def explain(args: argparse.Namespace) -> int:
     """A plan file, explained."""
     from meshwright.optimizer.files import load_priced
     from meshwright.optimizer.plan import Plan
+    from meshwright.optimizer.progress import interrupt, watching
+    from meshwright.optimizer.reasons.effort import Effort
     from meshwright.optimizer.reasons.explain import explained
     from meshwright.optimizer.reasons.launcher import plan_runs_on
     from meshwright.optimizer.reasons.question import Question, reopen
@@ -85,7 +88,7 @@ def explain(args: argparse.Namespace) -> int:
 
     plan = load_priced(args.plan)
     given = reopen(plan, model=args.model, efficiency=args.efficiency)
-    made, prices, able = explained(given, plan), None, None
+    made, prices, able, stopped = explained(given, plan), None, None, False
     if args.launcher is not None:  # before anything is solved
         able = plan_runs_on(plan, args.launcher, model=args.model, efficiency=args.efficiency)
     if args.shadow:
@@ -97,13 +100,18 @@ def explain(args: argparse.Namespace) -> int:
             raise InputError(
                 f"--shadow compares step times, the goal of {args.plan} is {plan.certificate.goal}; leave --shadow out"
             )
-        prices = prices_of(Question(given, plan.inputs["constraints"] or None, plan), plan, SolveOptions())
+        asked = Question(given, plan.inputs["constraints"] or None, plan)
+        with watching(args.progress) as watch:
+            prices = prices_of(asked, plan, SolveOptions(), Effort.endless(watch))
+        stopped = watch.stopped
     if args.json:
         more = {"shadow_prices": prices.to_dict()} if prices else {}
         print_json(made.to_dict() | more | ({"launcher": able.to_dict()} if able else {}))
     else:
         launcher = [title("Launcher", able.launcher), *runs(able, "this plan")] if able else []
         show([*explanation(made), *(shadow(prices) if prices else ()), *launcher])
+    if stopped:
+        interrupt()
     return 0
 
 
@@ -118,21 +126,25 @@ def _add_balance(subparsers: Any) -> None:
     arguments.question(parser)
     arguments.constraint(parser)
     arguments.effort(parser)
+    arguments.progress(parser)
     arguments.as_json(parser)
 
 
 def balance(args: argparse.Namespace) -> int:
     """The best plan of a question, and the balance of its machine."""
     from meshwright.optimizer import commands
+    from meshwright.optimizer.progress import watching
     from meshwright.optimizer.reasons.balance import balance as balanced
     from meshwright.optimizer.report import reasons
     from meshwright.optimizer.report.page import show
 
-    made = balanced(
-        commands.setting(args),
-        constraints=arguments.constraints_of(args),
-        options=arguments.options_of(args),
-    )
+    with watching(args.progress) as watch:
+        made = balanced(
+            commands.setting(args),
+            constraints=arguments.constraints_of(args),
+            options=arguments.options_of(args),
+            watch=watch,
+        )
     if args.json:
         print_json(made.to_dict())
     else:

@@ -13,7 +13,9 @@ from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.plan import Infeasible, LimitMissed
+from meshwright.optimizer.progress import Progress
 from meshwright.optimizer.reasons.clash import clash_of
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.limits import (
     CONSTRAINT,
     HOST_MEMORY,
@@ -37,21 +39,29 @@ def infeasible(search: Search) -> Infeasible:
     limits = limits_of(case)
     if HOSTS in removed:
         return Infeasible(_memory_told(case, limits), None, None, removed)
-    found, short = closest_miss(space, search.options.batch_sizes) if TOO_LARGE in removed else (None, 0.0)
+    effort = Effort(watch=search.watch if isinstance(search.watch, Progress) else None)
+    sizes = search.options.batch_sizes
+    found, short = closest_miss(space, sizes, effort.tick) if TOO_LARGE in removed else (None, 0.0)
     if found is not None and short > 0:
         asked = tuple(limit for limit in limits if limit.kind != HOST_MEMORY)
         return Infeasible(_memory_told(case, asked), short, layout_of(space.setting, found), removed)
-    clash = clash_of_rules(case, search.options.batch_sizes)
+    clash = clash_of_rules(case, sizes, effort)
     told = _undecided_told(limits, removed) if clash is None else _rules_told(clash)
     return Infeasible(told, None, None, removed, clash)
 
 
-def narrowed(no: Infeasible, given: Setting, constraints: str | None, options: SolveOptions) -> Infeasible:
+def narrowed(
+    no: Infeasible,
+    given: Setting,
+    constraints: str | None,
+    options: SolveOptions,
+    effort: Effort | None = None,
+) -> Infeasible:
     """The same no; where memory decides, with a sentence that names the members of the clash alone."""
     if isinstance(no, LimitMissed) or no.clash is not None:
         return no
     case = Case(given, parse_constraints(constraints))
-    clash = clash_of(case, options)
+    clash = clash_of(case, options, effort)
     told = _memory_told(case, clash.limits) if clash.kinds & {MEMORY, HOST_MEMORY} else no.reason
     return Infeasible(told if clash.proven else no.reason, no.short_bytes, no.layout, no.removed, clash)
 

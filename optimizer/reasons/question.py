@@ -1,13 +1,15 @@
 """From a plan back to the question that it answers, with everything that its file names found again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from meshwright.costmodel.doors import ModelSource
+from meshwright.costmodel.doors import ModelSource, model_of
 from meshwright.costmodel.framework import FRAMEWORKS
+from meshwright.costmodel.readers import model_names
 from meshwright.costmodel.setting import Overlap, Setting, Streams
 from meshwright.costmodel.workload import Training
+from meshwright.hardware.calibration import efficiency_names, load_efficiency
 from meshwright.hardware.cluster import parse_cluster
 from meshwright.hardware.errors import (
     InputError,
@@ -18,7 +20,7 @@ from meshwright.hardware.errors import (
 )
 from meshwright.optimizer.launchers.catalogue import LAUNCHERS
 from meshwright.optimizer.plan import Plan, Priced
-from meshwright.optimizer.question import inputs_of, resolve, versions
+from meshwright.optimizer.question import inputs_of, model_hash, resolve, versions
 from meshwright.optimizer.reasons.written import check_figures
 
 
@@ -79,10 +81,80 @@ def reopen(
             if theirs[part].get(key) != value and not (part == "model" and key == "name"):
                 raise InputError(
                     f"the plan was made with another {part}: its {key} is {theirs[part].get(key)}, here it is {value}; "
-                    f"{'say which with --model' if part == 'model' else 'plan again'}"
+                    f"{_model_way(model, theirs[part].get('name')) if part == 'model' else 'plan again'}"
                 )
+    for key in ("efficiency", "overlap", "comm_streams", "framework", "launcher"):
+        if (wrote := theirs.get(key, "any")) != ours[key]:
+            raise InputError(
+                f"the plan was written with {key} {shown(wrote)}, here it is {shown(ours[key])}; "
+                + (_rates_way(wrote) if key == "efficiency" else f"ask with {key} {wrote}, or plan again")
+            )
     check_figures(given, plan)
     return given
+
+
+def _model_way(given: ModelSource | None, name: object) -> str:
+    if given is None:
+        return "say which with --model"
+    return "leave --model out" if name in model_names() else f"give --model the one that is called {name}"
+
+
+def _rates_way(name: object) -> str:
+    """How to ask with the rates that a plan was written with."""
+    if name in efficiency_names() or str(name).startswith("mfu="):
+        return "leave --efficiency out, or plan again with it"
+    return f"give --efficiency the file that is called {name}, or plan again"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is said where a plan's file does not say it: the model's config and the rates' file."""
+
+    model: ModelSource | None = None
+    efficiency: str | None = None
+
+
+def files_for(plans: Sequence[Priced], given: Files) -> list[Files]:
+    """What of it belongs to each of several plans: a model by what it is, rates by their name.
+
+    Errors: InputError, ModelError, UnknownNameError where it cannot be read, or belongs to none of the plans.
+    """
+    spec = None if given.model is None else model_of(given.model)
+    found = []
+    for plan in plans:
+        rates = None if given.efficiency is None else _rates_of(plan, given.efficiency)
+        found.append(
+            Files(
+                given.model
+                if spec is not None and plan.inputs["model"].get("hash") == model_hash(spec)
+                else None,
+                given.efficiency if rates is not None and plan.inputs.get("efficiency") == rates else None,
+            )
+        )
+    for option, value, key in (
+        ("--model", given.model, "model"),
+        ("--efficiency", given.efficiency, "efficiency"),
+    ):
+        if value is not None and all(getattr(one, key) is None for one in found):
+            wrote = " and ".join(dict.fromkeys(_written_with(plan, key) for plan in plans))
+            raise InputError(
+                f"{option} {value}: no plan was made with it, but with {key} {wrote}; leave it out, or give that one"
+            )
+    return found
+
+
+def _rates_of(plan: Priced, efficiency: str) -> str | None:
+    """The name of rates for the chip of a plan; None where its cluster is not known here."""
+    try:
+        chip = parse_cluster(plan.inputs["cluster"]["name"]).chip
+    except (KeyError, MeshwrightError):
+        return None
+    return load_efficiency(efficiency, chip).name
+
+
+def _written_with(plan: Priced, key: str) -> str:
+    value = plan.inputs.get(key)
+    return str(value.get("name") if isinstance(value, Mapping) else value)
 
 
 def check_written(
@@ -134,7 +206,10 @@ def _found(plan: Priced, model: ModelSource | None, efficiency: str | None) -> S
     try:
         return resolve(model or name, machine, training, efficiency=efficiency or rates, **rest)
     except UnknownNameError as error:
-        option = "--efficiency FILE" if str(error).startswith("unknown efficiency") else "--model PATH"
+        rates_unknown = str(error).startswith("unknown efficiency")
+        if (efficiency if rates_unknown else model) is not None:
+            raise  # what was said now is unknown, not what the file says
+        option = "--efficiency FILE" if rates_unknown else "--model PATH"
         raise InputError(
             f"the plan's file does not say where this is: {error}; say it with {option}"
         ) from None

@@ -23,6 +23,7 @@ from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.launchers.catalogue import launcher_of
 from meshwright.optimizer.launchers.launcher import Launcher, LauncherRule
 from meshwright.optimizer.queue import concatenate
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.limits import LAUNCHER, RULE, Clash, Limit, filtered, wishes_of
 from meshwright.optimizer.reasons.makings import contradicted
 from meshwright.optimizer.reasons.solving import Case
@@ -44,12 +45,14 @@ _MOST = 4_000_000  # candidates listed with their sharding, after which it is le
 _MERGED = ("vpp", "schedule", "micro_batch", "sequences", "policies")
 
 
-def clash_of_rules(case: Case, batch_sizes: int) -> Clash | None:
+def clash_of_rules(case: Case, batch_sizes: int, effort: Effort | None = None) -> Clash | None:
     """A minimal clash among constraints and rules; None where they leave a candidate, so that memory decides, or where
     too many would have to be listed."""
 
+    effort = effort or Effort()
+
     def feasible(some: Case) -> bool | None:
-        row, settled = legal_row(some, batch_sizes)
+        row, settled = legal_row(some, batch_sizes, effort)
         return True if row is not None else False if settled else None
 
     if feasible(case) is not False:
@@ -58,7 +61,7 @@ def clash_of_rules(case: Case, batch_sizes: int) -> Clash | None:
     texts = {limit.text for limit in wishes}
     case = replace(case, wishes=tuple(w for w in case.wishes if w.text in texts))
     rules, settled = filtered(case, _rules_of(case), feasible, rest=True)
-    told = tuple(_telling(case, limit, batch_sizes) for limit in rules)
+    told = tuple(_telling(case, limit, batch_sizes, effort) for limit in rules)
     if not rules and (says := contradicted(case.setting, case.wishes)) is not None:
         told = (Limit(RULE, says, lambda c: c),)
     return Clash((*wishes, *told), proven and settled)
@@ -94,7 +97,7 @@ def _bounds(case: Case) -> Launcher:
     )  # fmt: skip
 
 
-def legal_row(case: Case, batch_sizes: int) -> tuple[Rows | None, bool]:
+def legal_row(case: Case, batch_sizes: int, effort: Effort | None = None) -> tuple[Rows | None, bool]:
     """(a candidate that constraints and rules leave, whether all were looked at where there is none)."""
     space, listed = Space(case.setting, case.wishes, case.rules, _bounds(case)), 0
     if not space.offloads or not space.any_policy:
@@ -105,7 +108,7 @@ def legal_row(case: Case, batch_sizes: int) -> tuple[Rows | None, bool]:
         for i in range(len(rows)):
             if not case.placed or places(space, rows[i : i + 1]):
                 return rows[i : i + 1], True
-        if listed > _MOST:
+        if listed > _MOST or (effort and effort.tick(f"which rules leave a layout, {listed:,} listed")):
             return None, False
     return None, True
 
@@ -152,9 +155,9 @@ def _distinct(rows: Rows, merged: set[str]) -> Rows:
     return rows[np.sort(first)]
 
 
-def _telling(case: Case, limit: Limit, batch_sizes: int) -> Limit:
+def _telling(case: Case, limit: Limit, batch_sizes: int, effort: Effort) -> Limit:
     """The limit with what it says to a layout that nothing else forbids."""
-    row, _ = legal_row(limit.drop(case), batch_sizes)
+    row, _ = legal_row(limit.drop(case), batch_sizes, effort)
     if row is None:
         return limit
     try:

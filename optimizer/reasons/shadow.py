@@ -13,6 +13,7 @@ from meshwright.hardware.errors import check_type
 from meshwright.optimizer.constraints import parse_constraints
 from meshwright.optimizer.decode import layout_of
 from meshwright.optimizer.plan import SCHEMA_VERSION, Plan
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.machine import levers
 from meshwright.optimizer.reasons.question import Question, question_of
 from meshwright.optimizer.reasons.solving import Case, solve
@@ -90,22 +91,28 @@ def shadow_prices(
     return prices_of(Question(asked.setting, asked.constraints, plan), plan, options)
 
 
-def prices_of(asked: Question, plan: Plan, options: SolveOptions) -> ShadowPrices:
-    """The same for a plan of a known question."""
+def prices_of(
+    asked: Question, plan: Plan, options: SolveOptions, effort: Effort | None = None
+) -> ShadowPrices:
+    """The same for a plan of a known question; who looks on may leave the rest open."""
+    effort = effort or Effort.endless()
     case = Case(asked.setting, parse_constraints(asked.constraints))
     step_s = plan.certificate.value_s
     prices = []
     for lever in levers(case.space):
         changed = lever.scale(case.setting, MORE)
-        prices.append(_price(lever.name, Case(changed, case.wishes), plan, step_s, options))
+        with effort.on(f"shadow price of {lever.name}"):
+            prices.append(_price(lever.name, Case(changed, case.wishes), plan, step_s, options, effort))
     return ShadowPrices(plan, step_s, tuple(sorted(prices, key=lambda p: p.step_s)))
 
 
-def _price(name: str, case: Case, plan: Plan, now_s: float, options: SolveOptions) -> ShadowPrice:
+def _price(
+    name: str, case: Case, plan: Plan, now_s: float, options: SolveOptions, effort: Effort
+) -> ShadowPrice:
     """Solve for a plan that is faster than today's is on the changed machine."""
     stays = estimate(case.setting, plan.layout)
     stays_s = stays.step_s * case.setting.training.sequences / stays.sequences
-    outcome = solve(case, options, within_s=stays_s)
+    outcome = solve(case, options, within_s=stays_s, effort=effort)
     step_s, layout = stays_s, plan.layout
     # Rounding in the solver may rank the plan itself before what it takes.
     if outcome.found is not None and outcome.found.value_s + outcome.found.slack_s < stays_s:

@@ -1,12 +1,11 @@
 """Questions asked again with something dropped or changed: whether a plan is left, and how fast the best one is."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meshwright.costmodel.legal import RULES, Rule
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.constraints import Constraint
-from meshwright.optimizer.queue import Level
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.solve import Found, Search, SolveOptions
 from meshwright.optimizer.space import Space
 
@@ -50,22 +49,28 @@ class Outcome:
 
 
 def solve(
-    case: Case, options: SolveOptions, *, first: bool = False, within_s: float = float("inf")
+    case: Case,
+    options: SolveOptions,
+    *,
+    first: bool = False,
+    within_s: float = float("inf"),
+    effort: Effort | None = None,
 ) -> Outcome:
     """The best plan of a case, or with `first` any; only one faster than `within_s`.
 
-    What the refinements of `options` do not settle is left open.
+    What the refinements of `options` or the effort do not settle is left open.
     """
+    effort = effort or Effort.endless()
     space = case.space
     if not space.offloads or not space.any_policy:
         return Outcome(None, True)
-    search = Search(space, replace(options, runner_ups=0), within_s=within_s, watch=_any if first else None)
+    if effort.over:
+        return Outcome(None, False)
+    watch = effort.watching(lambda search: first and bool(search.best))
+    search = Search(space, replace(options, runner_ups=0), within_s=within_s, watch=watch)
     whole = search.run()
+    effort.spend(search)
     found = search.ranked[0] if search.best else None
     open_s = min(search.undecided, default=float("inf"))
     proven = found is not None and open_s >= found.value_s - found.slack_s
     return Outcome(found, (first and found is not None) or proven or (whole and not search.undecided))
-
-
-def _any(search: Search, bound_s: float, levels: Sequence[Level]) -> bool:
-    return bool(search.best)

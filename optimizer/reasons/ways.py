@@ -12,6 +12,7 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.units import human_bytes
 from meshwright.optimizer.constraints import NUMBERS, Constraint, parse_constraints
 from meshwright.optimizer.decode import layout_of
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.limits import CONSTRAINT, ENDLESS, HOST_MEMORY, LAUNCHER, MEMORY, Clash
 from meshwright.optimizer.reasons.machine import with_host_memory
 from meshwright.optimizer.reasons.machines import larger, roomier
@@ -62,18 +63,20 @@ class _Solver:
     """Solves cases, counting; says no once the effort is spent."""
 
     options: SolveOptions
+    effort: Effort
     left: int = _MOST_SOLVES
     ways: list[WayOut] = field(default_factory=list)
 
     def fits(self, case: Case) -> bool:
         self.left -= 1
-        return self.left >= 0 and solve(case, self.options, first=True).feasible is True
+        return self.left >= 0 and solve(case, self.options, first=True, effort=self.effort).feasible is True
 
     def add(self, kind: str, text: str, option: str, case: Case) -> bool:
         """List the way if the case has a plan."""
-        if not self.fits(case):
-            return False
-        outcome = solve(case, self.options)
+        with self.effort.on(f"ways out, {text}"):
+            if not self.fits(case):
+                return False
+            outcome = solve(case, self.options, effort=self.effort)
         if outcome.found is None:
             return False
         layout = layout_of(case.setting, outcome.found)
@@ -87,14 +90,17 @@ class _Solver:
                 return
 
 
-def ways_out(case: Case, clash: Clash, short: Short | None, options: SolveOptions) -> tuple[WayOut, ...]:
-    """Ways out of an infeasible case. Only members of the clash can help, so nothing else is tried."""
+def ways_out(
+    case: Case, clash: Clash, short: Short | None, options: SolveOptions, effort: Effort | None = None
+) -> tuple[WayOut, ...]:
+    """Ways out of an infeasible case, as far as the effort goes. Only members of the clash can help, so nothing else is
+    tried."""
     few = replace(
         options,
         refinements=min(options.refinements, _REFINEMENTS),
         batch_sizes=min(options.batch_sizes, _SIZES),
     )
-    solver, memory = _Solver(few), clash.kinds & {MEMORY, HOST_MEMORY}
+    solver, memory = _Solver(few, effort or Effort()), clash.kinds & {MEMORY, HOST_MEMORY}
     wishes = [w for w in case.wishes if any(x.kind == CONSTRAINT and x.text == w.text for x in clash.limits)]
     for wish in wishes:
         _widen(solver, case, wish)
@@ -188,7 +194,8 @@ def _offload(solver: _Solver, case: Case) -> None:
         return
     endless = replace(case, setting=with_host_memory(case.setting, ENDLESS))
     solver.left -= 1
-    outcome = solve(endless, solver.options)
+    with solver.effort.on("ways out, hosts without end"):
+        outcome = solve(endless, solver.options, effort=solver.effort)
     if outcome.found is None:
         return
     held = max(estimate(endless.setting, layout_of(endless.setting, outcome.found)).host_bytes)

@@ -13,6 +13,7 @@ from meshwright.optimizer.compare import Comparison, compare
 from meshwright.optimizer.constraints import NUMBERS, WORDS, parse_constraints
 from meshwright.optimizer.plan import SCHEMA_VERSION, Infeasible, Plan
 from meshwright.optimizer.reasons.clash import clash_of
+from meshwright.optimizer.reasons.effort import Effort
 from meshwright.optimizer.reasons.headline import narrowed
 from meshwright.optimizer.reasons.limits import MEMORY, Clash
 from meshwright.optimizer.reasons.question import Question, question_of
@@ -96,12 +97,17 @@ def why_not(
     return why_not_in(question_of(question, constraints, setting), layout, options)
 
 
-def why_not_in(asked: Question, layout: str, options: SolveOptions | None = None) -> WhyNot:
-    """The same for a resolved question."""
-    options, given = options or SolveOptions(), asked.setting
+def why_not_in(
+    asked: Question, layout: str, options: SolveOptions | None = None, effort: Effort | None = None
+) -> WhyNot:
+    """The same for a resolved question; `effort` bounds what a no costs, and who looks on there may end the search.
+
+    Raises: Interrupted where it did, as `recommend_in`.
+    """
+    options, given, effort = options or SolveOptions(), asked.setting, effort or Effort()
     check_asked(given, asked.constraints, layout)
     pin_text = ", ".join(pinned(layout))
-    plan = asked.plan or recommend_in(given, asked.constraints, options)
+    plan = asked.plan or recommend_in(given, asked.constraints, options, effort.watch)
     both = ", ".join(filter(None, (asked.constraints, pin_text)))
     wishes = parse_constraints(both)
     try:
@@ -109,13 +115,14 @@ def why_not_in(asked: Question, layout: str, options: SolveOptions | None = None
     except LayoutError as rule:
         return WhyNot(layout, pin_text, NONE, plan, refusal=str(rule))
     try:
-        other = recommend_in(given, both, options)
+        with effort.on(f"why not {layout}"):
+            other = recommend_in(given, both, options, effort.watch)
     except Infeasible as no:
         case = Case(given, wishes)
-        no = narrowed(no, given, both, options)
-        clash = no.clash or clash_of(case, options)
+        no = narrowed(no, given, both, options, effort)
+        clash = no.clash or clash_of(case, options, effort)
         known = None if no.layout is None else (no.layout, no.short_bytes or 0.0)
-        short = short_of(case, options, known) if MEMORY in clash.kinds else None
+        short = short_of(case, options, known, effort) if MEMORY in clash.kinds else None
         return WhyNot(layout, pin_text, NONE, plan, reason=no.reason, clash=clash, short=short)
     return WhyNot(layout, pin_text, _verdict(plan, other), plan, other, compare(plan, other))
 

@@ -13,9 +13,20 @@ from meshwright.costmodel.layout import Layout
 from meshwright.costmodel.limits.token_cost import cost_unit, per_million_tokens
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError, shown
+from meshwright.optimizer.constraints import parse_constraints
+from meshwright.optimizer.funnel import Funnel
 from meshwright.optimizer.launchers.check import runs_on
 from meshwright.optimizer.plan import Plan, Priced
-from meshwright.optimizer.question import error_band, estimate, inputs_of, price, space_hash
+from meshwright.optimizer.question import (
+    error_band,
+    estimate,
+    inputs_of,
+    price,
+    provenance_of,
+    space_hash,
+    versions,
+)
+from meshwright.optimizer.space import Space, frames
 
 _SAME = 1e-8  # a file keeps ten digits
 # Sections of an answer that its question and its layout decide.
@@ -65,6 +76,22 @@ def _check_certificate(given: Setting, plan: Plan) -> None:
     hashes = [space_hash(inputs, goal, made_by) for inputs in (plan.inputs, known)]
     if proof.space_hash not in hashes:
         _hold("certificate.space_hash", proof.space_hash, hashes[0])
+    if made_by == versions():
+        _check_same_version(given, plan)
+
+
+def _check_same_version(given: Setting, plan: Plan) -> None:
+    """What the version that wrote the plan, and no other, says alike: sources, and how many degrees there are."""
+    ours = provenance_of(given)
+    for name in ("efficiency", "sources"):
+        _same(f"provenance.{name}", ours[name], plan.provenance.get(name))
+    if given.training.batch_tolerance == 0 and plan.certificate.goal != "chips":
+        funnel = Funnel()
+        frames(
+            Space(given, parse_constraints(plan.inputs["constraints"])), funnel, (given.training.sequences,)
+        )
+        for level in ("degrees", "frames"):
+            _hold(f"certificate.entered.{level}", plan.certificate.entered.get(level), funnel.entered[level])
 
 
 def _check_others(given: Setting, plan: Plan) -> None:

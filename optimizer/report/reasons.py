@@ -21,6 +21,8 @@ def why_none(made: WhyNone) -> Iterator[Block]:
     yield from _clash(made.clash)
     if made.short is not None:
         yield from _short(made.short)
+    if made.cut:
+        yield faint(f"{made.cut}: what clashes may be fewer, and other ways out may exist")
     if not made.ways:
         yield title("Ways out", "none was found among those tried")
         return

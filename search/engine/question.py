@@ -9,6 +9,7 @@ import numpy as np
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type, shown
+from meshwright.hardware.numbers import is_number, make_plain
 from meshwright.optimizer.question import content_hash, versions
 from meshwright.search.grid import Grid
 from meshwright.search.law import Law
@@ -35,9 +36,9 @@ class Limit:
 
     def __post_init__(self) -> None:
         check_resource(self.name)
+        make_plain(self)
         for what, value in (("most", self.most), ("least", self.least)):
-            good = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            if not good or np.isnan(value):
+            if not is_number(value, infinite=True):
                 raise InputError(f"{what} of {self.name} is {shown(value)}; give a number, inf for no limit")
         if self.least > self.most:
             raise InputError(
@@ -98,8 +99,8 @@ class Question:
         )
         if any(np.size(figure) != 1 for figure in figures):
             raise InputError("the device is a column of devices; ask of one")
-        check_type("tokens", self.tokens, (int, float, np.number, type(None)), "a number")
-        if self.tokens is not None and not 0 < self.tokens < np.inf:
+        make_plain(self)
+        if self.tokens is not None and not (is_number(self.tokens) and self.tokens > 0):
             raise InputError(f"tokens is {shown(self.tokens)}; give training tokens, above 0")
 
     def rules(self) -> tuple[Rule, ...]:

@@ -119,3 +119,79 @@ def test_compare_holds_files_to_their_figures_where_it_can(capsys: Capture) -> N
     assert (code, err) == (0, "") and "b: as its file says it; it was made by meshwright 0.0.9, " in out
     made = json.loads(run(capsys, "compare", "a.json", "b.json", "--json")[1])
     assert list(made["unchecked"]) == ["b"] and made["memory"]["loss"]["ratio"] < 1
+
+
+RATES = "name: {name}\nprovenance: a test\nextends: default\ncommon: {{matmul: {matmul}}}\n"
+
+
+def written(capsys: Capture) -> None:
+    """a.json with the default rates, b.json with those of a file, own.json of a model from a file."""
+    Path("mine.yaml").write_text(RATES.format(name="mine", matmul=0.5))
+    Path("other.yaml").write_text(RATES.format(name="other", matmul=0.4))
+    layout = ["--layout", "dp=8,zero=3,recompute=full"]
+    ask = ["llama-3-8b", *ASK[1:]]
+    assert run(capsys, "estimate", *ask, *layout, "-o", "a.json")[0] == 0
+    assert run(capsys, "estimate", *ask, *layout, "-o", "b.json", "--efficiency", "mine.yaml")[0] == 0
+    assert run(capsys, "estimate", *ASK, *layout, "-o", "own.json")[0] == 0
+
+
+OTHERS = [
+    (["explain", "a.json", "--efficiency", "ideal"], "the plan was written with efficiency 'default', here it is 'ideal'; leave --efficiency out, or plan again with it"),
+    (["explain", "b.json", "--efficiency", "other.yaml"], "the plan was written with efficiency 'mine', here it is 'other'; give --efficiency the file that is called mine, or plan again"),
+    (["explain", "a.json", "--efficiency", "nix"], "unknown efficiency 'nix'"),
+    (["explain", "a.json", "--model", "llama-3-70b"], "the plan was made with another model: its params is 8030261248, here it is 70553706496; leave --model out"),
+    (["compare", "a.json", "b.json", "--efficiency", "/nonexistent"], "cannot read /nonexistent: No such file or directory"),
+    (["compare", "a.json", "b.json", "--efficiency", "other.yaml"], "--efficiency other.yaml: no plan was made with it, but with efficiency default and mine; leave it out, or give that one"),
+    (["compare", "a.json", "b.json", "--model", "."], "the folder '.' holds no config.json"),
+    (["compare", "a.json", "b.json", "--model", "llama-3-70b"], "--model llama-3-70b: no plan was made with it, but with model llama-3-8b; leave it out, or give that one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "told"), OTHERS, ids=[" ".join(words) for words, _ in OTHERS])
+def test_other_files_than_those_of_a_plan_are_told_as_such(
+    capsys: Capture, words: list[str], told: str
+) -> None:
+    written(capsys)
+    for launcher in ([], ["--launcher", "jax"]):
+        code, out, err = run(capsys, *words, *launcher)
+        assert (code, out) == (2, "") and err.startswith(f"meshwright: {told}") and err.count("\n") == 1
+
+
+def test_compare_gives_each_plan_the_files_that_are_its_own(capsys: Capture) -> None:
+    written(capsys)
+    for pair, files in (
+        (("a.json", "b.json"), ["--efficiency", "mine.yaml"]),
+        (("own.json", "b.json"), ["--efficiency", "mine.yaml", "--model", "tiny.json"]),
+    ):
+        made = json.loads(run(capsys, "compare", *pair, *files, "--json")[1])
+        assert "unchecked" not in made
+    assert list(json.loads(run(capsys, "compare", "a.json", "b.json", "--json")[1])["unchecked"]) == ["b"]
+
+
+def test_a_question_with_other_words_is_no_edited_file() -> None:
+    job = mw.Training(2**18, 8192)
+    plan = mw.recommend("llama-3-8b", "h100:8x1", job)
+    for word, value in (("overlap", "none"), ("comm_streams", "independent"), ("launcher", "maxtext")):
+        other = mw.resolve("llama-3-8b", "h100:8x1", job, **{word: value})
+        with pytest.raises(
+            mw.InputError, match=f"^the plan was written with {word} '.*', here it is '{value}'; "
+        ):
+            mw.explain(plan, other)
+
+
+HOSTS_IN_VAIN = [
+    (["llama-3-8b", *ASK[1:], "--cpu-update", "1Gparam/s"], "cpu_update_params_per_s (--cpu-update) 1e+09 changes nothing: h100:8x1 gives no host memory"),
+    (["llama-3-8b", "--cluster", "jetson-agx-orin-64gb", "--batch", "4Ki", "--seq", "4096", "--host-memory", "1TB"], "host_memory_bytes (--host-memory) changes nothing: jetson-agx-orin-64gb gives no host link"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "told"), HOSTS_IN_VAIN, ids=["no memory", "no link"])
+def test_what_is_said_of_hosts_in_vain_is_refused(capsys: Capture, ask: list[str], told: str) -> None:
+    for command in (
+        ["recommend"],
+        ["estimate", "--layout", "tp=1"],
+        ["balance"],
+        ["front", "--axes", "time,cost"],
+    ):
+        code, out, err = run(capsys, command[0], *ask, *command[1:])
+        assert (code, out) == (2, "") and err.startswith(f"meshwright: {told}") and err.count("\n") == 1

@@ -44,8 +44,10 @@ LAYOUT = [
     ({"schedule": "dualpipev", "pp": 2}, "vpp=1 does not go with schedule=dualpipev; interleaved takes vpp above 1, dualpipev vpp=2, any other vpp=1"),
     ({"offload": "disk"}, "offload='disk' is not one of none, activations, optimizer, optimizer+activations, optimizer+gradients, optimizer+gradients+activations, parameters, parameters+activations, optimizer+parameters, optimizer+parameters+activations, optimizer+gradients+parameters, optimizer+gradients+parameters+activations"),
     ({"policies": ("some",)}, "recompute='some' is not one of none, elementwise, attention, mlp, full, and no list of what is saved, such as save(core+up)"),
-    ({"dp_shard": 4}, "zero=0 shards nothing but dp_shard=4; use dp_replicate=4 or zero>=1"),
+    ({"dp_shard": 4}, "zero=0 shards nothing, and dp_shard=4 (dp = dp_shard*dp_replicate = 4); use zero=1, 2 or 3, or dp_shard=1,dp_replicate=4"),
+    ({"dp_shard": 4, "dp_replicate": 2}, "zero=0 shards nothing, and dp_shard=4 (dp = dp_shard*dp_replicate = 8); use zero=1, 2 or 3, or dp_shard=1,dp_replicate=8"),
     ({"zero": 2}, "zero=2 has nothing to shard over: dp_shard*cp is 1; use zero=0"),
+    ({"zero": 2, "dp_replicate": 8}, "zero=2 has nothing to shard over: dp_shard*cp is 1; use zero=0, or dp_shard=8,dp_replicate=1"),
     ({"pp": 2, "vpp": 2}, "vpp=2 does not go with schedule=1f1b; interleaved takes vpp above 1, dualpipev vpp=2, any other vpp=1"),
     ({"schedule": "interleaved"}, "vpp=1 does not go with schedule=interleaved; interleaved takes vpp above 1, dualpipev vpp=2, any other vpp=1"),
     ({"vpp": 2, "schedule": "interleaved"}, "vpp=2 needs a pipeline, but pp is 1; use vpp=1"),
@@ -62,9 +64,18 @@ TEXT = [
     ("sp=yes", "sp=yes is neither true nor false"),
     ("tp=eight", "tp=eight is not a whole number; write tp=8"),
     ("pp=2,layers=16/x", "layers=x is not a whole number; write layers=8"),
-    ("dp=8,dp_shard=2,dp_replicate=2,zero=1", "dp=8 but dp_replicate*dp_shard=4; leave one out"),
-    ("dp=8,dp_shard=3,zero=1", "dp_shard=3 does not divide dp=8; use a divisor"),
-    ("dp=8,dp_replicate=0", "dp_replicate=0 does not divide dp=8; use a divisor"),
+    (
+        "dp=8,dp_shard=2,dp_replicate=2,zero=1",
+        "dp=8 is not dp_shard*dp_replicate, which is 4; leave dp out, or write dp=4",
+    ),
+    (
+        "dp=8,dp_shard=3,zero=1",
+        "dp_shard=3 does not divide dp=8, which is dp_shard*dp_replicate; use a divisor, or leave dp out",
+    ),
+    (
+        "dp=8,dp_replicate=0",
+        "dp_replicate=0 does not divide dp=8, which is dp_shard*dp_replicate; use a divisor, or leave dp out",
+    ),
     (
         "tp=8,placement=tp8;-",
         "cannot read 'tp8' in the placement; write each level, innermost first, like tp*8;dp_shard*2/pp*4, and - for one that holds nothing",
@@ -222,3 +233,22 @@ def test_even_stages_give_the_remainder_to_the_first() -> None:
     assert with_stages(Layout(pp=3), 32, 1).layers_per_stage == (11, 11, 10)
     assert with_stages(Layout(pp=3), 32, 4).layers_per_stage == (12, 12, 8)
     assert with_stages(Layout(pp=2, layers_per_stage=(20, 12)), 32, 1).layers_per_stage == (20, 12)
+
+
+WAYS = [
+    ("dp=8,dp_shard=4,dp_replicate=2", "dp=8,dp_shard=1,dp_replicate=8"),
+    ("dp=8,dp_shard=4,dp_replicate=2", "dp=8,dp_shard=4,dp_replicate=2,zero=1"),
+    ("dp=8,dp_shard=4,dp_replicate=4,zero=1", "dp_shard=4,dp_replicate=4,zero=1"),
+    ("dp=8,dp_shard=4,dp_replicate=4,zero=1", "dp=16,dp_shard=4,dp_replicate=4,zero=1"),
+    ("dp=8,dp_replicate=8,zero=3", "dp=8,dp_shard=8,dp_replicate=1,zero=3"),
+    ("dp=8,dp_shard=3,zero=1", "dp_shard=3,zero=1"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "right"), WAYS, ids=[f"{a} -> {b}" for a, b in WAYS])
+def test_the_way_out_of_degrees_that_disagree_is_one(wrong: str, right: str) -> None:
+    """Every number that a message tells the user to write is in what then reads."""
+    with pytest.raises(LayoutError, match=r"dp_shard\*(dp_replicate|cp)"):
+        parse_layout(wrong)
+    layout = parse_layout(right)
+    assert layout.dp == layout.dp_shard * layout.dp_replicate

@@ -96,7 +96,7 @@ def test_names_stand_for_models_and_clusters() -> None:
     assert replace(SERVICE, cluster="v5e:4x4").cluster.chips == 16  # type: ignore[arg-type]
     with pytest.raises(MeshwrightError, match="model is 3; give a built-in name"):
         Service(3, "v5e:2x2", 1024)  # type: ignore[arg-type]
-    with pytest.raises(MeshwrightError, match="params is nan; give a number above zero"):
+    with pytest.raises(MeshwrightError, match="params is nan; give a finite number"):
         decode(replace(SERVED, params=nan), SERVER, 1)
     with pytest.raises(MeshwrightError, match="a generate server needs both batch and decode_tokens"):
         prefill_model(SERVICE, batch=4)

@@ -150,11 +150,11 @@ def tight() -> Plan:
 
 
 # What a file says beside its figures, and what the search alone can know.
-WORDS = ("warnings", "provenance.efficiency", "provenance.sources", "idle.reason", "inputs.model.name")
+WORDS = ("warnings", "idle.reason", "inputs.model.name")
+# What a search lists after its frames; a percent of what rounding hides is below the ten digits of a bound.
 SEARCHED = (
-    "certificate.entered",
+    *(f"certificate.entered.{level}" for level in ("shapes", "choices", "rows", "splits", "plans")),
     "certificate.removed",
-    "certificate.solved",
     "certificate.slack_s",
     "launcher.proven",
 )
@@ -220,6 +220,21 @@ CHANGED = [
     ),
     (("fits",), False, r"the plan contradicts itself: fits is false with short_bytes 0 and host_short_bytes 0; write it again"),
     (("short_bytes",), 5e9, r"short_bytes is 5000000000, and memory and estimate.capacity_bytes make it 0; write it again"),
+    (("certificate", "slack_s"), -1e-7, r"certificate.slack_s is -1e-07, below zero; write it again"),
+    (("certificate", "slack_s"), 0.5, r"certificate.(status|slack_s) is .*; write it again"),
+    (("certificate", "value_s"), float("nan"), r"certificate.value_s is nan; expected a number"),
+    (("certificate", "limit_s"), 3.0, r"certificate.limit_s is 3 with goal step; chips alone has one; write it again"),
+    (("certificate", "deadline_s"), 3.0, r"certificate.deadline_s is 3 without a limit_s; write it again"),
+    (("certificate", "solved"), -1, r"certificate.solved is -1, and certificate.entered.solved \d+; write it again"),
+    (("certificate", "entered", "rows"), -1, r"certificate.entered is .*; expected a mapping from names to whole numbers of 0 or more"),
+    (("certificate", "removed", "no cut fits the device memory"), 2.5, r"certificate.removed is .*; expected a mapping from names to whole"),
+    (
+        ("certificate", "removed", "uses at most the devices there are"), 10**6,
+        r"certificate.removed has 1000000 for 'uses at most the devices there are', of certificate.entered.degrees \d+; write it again",
+    ),
+    (("certificate", "entered", "degrees"), 10**6, r"certificate.entered.degrees is 1000000, here its question makes it \d+: the file"),
+    (("provenance", "sources"), ["https://example.org"], r"provenance.sources\[0\] is 'https://example.org', here its question makes it"),
+    (("runner_ups", 0, "value_s"), 0.5, r"runner_ups\[0\].value_s is 0.5, below certificate.value_s [\d.]+ before it; write it again"),
     (("certificate", "goal"), "speed", r"certificate.goal is 'speed', not one of step, cost, chips; write it again"),
     (("estimate", "step_s"), 9.0, r"estimate.step_s is 9, and estimate.parts sum to [\d.]+; write it again"),
     (
@@ -249,6 +264,29 @@ def test_what_is_said_of_a_changed_file(path: tuple[Any, ...], value: Any, told:
 @cache
 def small() -> Plan:
     return mw.recommend("llama-3-8b", "h100:8x1", mw.Training(2**18, 8192))
+
+
+def test_a_proof_leaves_what_rounding_hides() -> None:
+    data = small().to_dict()
+    proof = {**data["certificate"], "slack_s": 1e-3 * data["certificate"]["value_s"]}
+    told = (
+        r"certificate.slack_s is [\d.]+, and value_s [\d.]+ less bound_s [\d.]+ is [\d.e-]+; write it again"
+    )
+    with pytest.raises(mw.InputError, match=told):
+        Plan.from_dict({**data, "certificate": proof})
+
+
+def test_runner_ups_are_ranked_and_each_is_one_plan() -> None:
+    data = small().to_dict()
+    first, second = data["runner_ups"][:2]
+    assert first["value_s"] < second["value_s"]
+    for others, told in (
+        ([second, first], r"runner_ups\[1\].value_s is [\d.]+, below runner_ups\[0\].value_s [\d.]+ before it; write it again"),
+        ([first, first], r"runner_ups\[1\].layout is listed twice; write it again"),
+        ([{**first, "layout": data["layout"]}], r"runner_ups\[0\].layout is listed twice; write it again"),
+    ):  # fmt: skip
+        with pytest.raises(mw.InputError, match=told):
+            Plan.from_dict({**data, "runner_ups": others})
 
 
 def question() -> Any:

@@ -160,7 +160,7 @@ def test_a_file_that_the_plan_cannot_name_is_asked_for(
         ),
         (
             ["--model", "moved/own-model", "--efficiency", "default"],
-            "rates or figures have changed since; plan again",
+            "the plan was written with efficiency 'mine', here it is 'default'; give --efficiency the file that is called mine",
         ),
         (
             ["--model", "gone.json", "--efficiency", "rates.yaml"],

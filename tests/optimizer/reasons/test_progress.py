@@ -91,11 +91,11 @@ def test_a_line_tells_bound_best_and_what_is_open(given: Setting) -> None:
     lines: list[str] = []
 
     def watch(search: Search, bound_s: float, levels: Sequence[Level]) -> bool:
-        lines.append(line_of(search, bound_s, levels, 3.0))
+        lines.append(line_of(search, bound_s, levels))
         return False
 
     recommend_in(given, watch=watch)
-    assert lines[0].startswith("meshwright: 3 s: no plan yet, none below ")
+    assert lines[0].startswith("no plan yet, none below ")
     assert (
         " s a step, none below " in lines[-1]
         and "(gap " in lines[-1]
