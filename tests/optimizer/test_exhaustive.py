@@ -15,7 +15,7 @@ from meshwright.optimizer.solve import Found, SolveOptions
 
 ALL = range(1000)
 SLICE = range(40)
-MIX = range(80)  # whose shares are printed by default
+MIX = range(64)  # whose shares are printed by default
 
 
 def assert_balanced(instances: list[Instance], capsys: pytest.CaptureFixture[str]) -> None:

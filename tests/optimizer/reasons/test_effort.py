@@ -92,7 +92,7 @@ def test_without_effort_a_clash_keeps_all_and_says_so() -> None:
 
 def test_the_effort_ends_the_clash_on_hosts_that_took_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the constraint on zero left out every plan has mixes for short hosts; the search of it is ended."""
-    cluster = mw.parse_cluster("h100:8x2", host_memory="1GB")
+    cluster = mw.parse_cluster("h100:8x2", host_memory="100MB")
     given = mw.resolve("llama-3-8b", cluster, mw.Training(2**20, 8192))
     wishes = parse_constraints("offload==activations, zero==3, dp_shard==16")
     effort = Effort(each=64)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 
 import pytest
-from instances import Instance, build, with_memory
+from instances import Instance, build, instance, with_memory
 
 import meshwright as mw
 from meshwright.costmodel.setting import Setting
@@ -29,6 +29,7 @@ from meshwright.optimizer.solve import SolveOptions
 
 QUICK = SolveOptions(runner_ups=0)
 ENDLESS = 10**17
+NOES = (6, 16, 68, 70, 80, 93)  # seeds of small questions without a plan
 
 
 def infeasible_instances() -> Iterator[Instance]:
@@ -134,7 +135,8 @@ def check(asked: Instance) -> None:
 
 
 def test_reasons_of_a_no_are_confirmed_by_solving() -> None:
-    for asked in islice((x for x in infeasible_instances() if x.plans < 1000), 4):
+    for asked in map(instance, NOES):
+        assert asked.infeasible, str(asked)
         check(asked)
 
 
