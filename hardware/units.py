@@ -45,7 +45,7 @@ _SECONDS = {
 _COUNT = {**_PREFIX, "B": Decimal(10) ** 9}
 
 # Three digits of exponent at most, so that a hostile '1e999999999' never reaches decimal arithmetic.
-_NUMBER = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(.*)", re.DOTALL)
+_NUMBER = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*(.*)", re.DOTALL | re.ASCII)
 
 
 def parse_bytes(text: object) -> int:

@@ -134,7 +134,7 @@ class Priced:
         if not isinstance(data, Mapping):
             raise InputError(f"a plan is a mapping, not {type(data).__name__}; read one with load_plan")
         version = data.get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version != SCHEMA_VERSION or isinstance(version, bool):
             raise InputError(
                 f"schema_version is {shown(version)}, this program reads {SCHEMA_VERSION}; write it again"
             )

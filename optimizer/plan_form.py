@@ -94,6 +94,7 @@ _PLAN = _PRICED | {
 }  # fmt: skip
 _RUNNER_UP = {"layout": _MAPPING, "step_s": _NUMBER, "value_s": _NUMBER, "in_band": _FLAG}
 
+_BESIDE = ("schema_version", "run", "launcher", "why_not", "shadow_prices", "band")
 
 _LAUNCHER = {
     "launcher": _MAPPING,
@@ -113,6 +114,11 @@ def check_form(data: Mapping[str, Any], plan: bool) -> None:
     """Raises InputError at the first key that is missing, unknown or holds another kind of value."""
     form = _PLAN if plan else _PRICED
     _check(data, form, "")
+    # What was asked beside the plan may stand beside it.
+    whole = [*dict.fromkeys(path.partition(".")[0] for path in form), *_BESIDE[: None if plan else 2]]
+    for key in data:
+        if key not in whole:
+            raise InputError(f"the key {shown(key)} is not known; a plan has {', '.join(whole)}")
     if data.get("run") is not None:
         _check(data, {"run": _MAPPING}, "")
     if plan and data.get("launcher") is not None:

@@ -52,10 +52,12 @@ def closest_miss(
     setting, funnel = space.setting, Funnel()
     open_rows: Level = Level(256, 256)
     best, need = None, np.inf
+    # Without full recompute the leanest policy is looked for shape by shape.
+    at_once = 4096 if space.allows_policy("full") else 128
     for batch in space.batches[:batch_sizes]:
         frame = frames(space, funnel, (batch,))
-        for at in range(0, len(frame), 4096):
-            rows = with_offload(space, with_experts(space, frame[at : at + 4096], funnel), funnel)
+        for at in range(0, len(frame), at_once):
+            rows = with_offload(space, with_experts(space, frame[at : at + at_once], funnel), funnel)
             for kind in space.kinds_by_weight:
                 rows = _with_policy(space, rows, kind)
             if len(rows):

@@ -67,6 +67,7 @@ class Search:
     best: dict[tuple[int, ...], Found] = field(default_factory=dict)
     undecided: list[float] = field(default_factory=list)  # bounds of candidates that the work limit left open
     _met: set[tuple[Any, ...]] = field(default_factory=set)  # placed rows that went on to be solved
+    shorts: int = 0  # plans settled whose hosts were short of what is fastest
     fruitless: int = 0  # splits solved at once that held no plan
     least_devices: int = 1  # frames that use fewer are left out
     most_devices: int | None = None  # frames that use more are
@@ -270,6 +271,7 @@ class Search:
         self.settler.host_short = False
         status, found, bound = self.settler.settle(plan, useful_s, bound_s)
         self.funnel.enter("solved", 1)
+        self.shorts += self.settler.host_short
         if found is None and self.settler.host_short:
             self.funnel.remove(HOSTS, 1)
         if status in ("UNKNOWN", "FEASIBLE"):

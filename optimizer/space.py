@@ -304,8 +304,8 @@ def with_choices_kept(space: Space, rows: Rows, funnel: Funnel) -> Rows:
 
 
 def with_leanest(space: Space, rows: Rows, kind: int) -> Rows:
-    """Rows with the policy of one layer kind that saves least on the device."""
-    menu = space.menus.of(rows, kind)
+    """Rows with the policy of one layer kind that saves least on the device: full recompute, where it is allowed."""
+    menu = space.menus.of(rows, kind, named_only=space.allows_policy("full"))
     return menu.chosen_rows(rows, kind, menu.leanest())
 
 

@@ -11,7 +11,7 @@ from math import inf
 
 from meshwright.optimizer.progress import Progress
 from meshwright.optimizer.queue import Level
-from meshwright.optimizer.solve import HOSTS, Search, Watch
+from meshwright.optimizer.solve import Search, Watch
 
 EACH, ALL = 256, 768
 # A plan whose hosts are short has the mixes of its policies found by prices of both memories: so many times the work.
@@ -82,4 +82,4 @@ class Effort:
 def work_of(search: Search) -> int:
     """Work that a search has done so far."""
     dear = _SHORT_HOSTS if search.space.menus.any_tensor else 1
-    return search.solved + (dear - 1) * search.funnel.removed.get(HOSTS, 0)
+    return search.solved + (dear - 1) * search.shorts

@@ -45,7 +45,10 @@ def infeasible(search: Search) -> Infeasible:
     if found is not None and short > 0:
         asked = tuple(limit for limit in limits if limit.kind != HOST_MEMORY)
         return Infeasible(_memory_told(case, asked), short, layout_of(space.setting, found), removed)
-    clash = clash_of_rules(case, sizes, effort)
+    clash = None if effort.stopped else clash_of_rules(case, sizes, effort)
+    if clash is None and effort.stopped:
+        reason = f"no layout{_left_by(limits, space.setting)} fits; what clashes was not settled when it was interrupted."
+        return Infeasible(reason, None, None, removed)
     told = _undecided_told(limits, removed) if clash is None else _rules_told(clash)
     return Infeasible(told, None, None, removed, clash)
 

@@ -182,12 +182,8 @@ def _wider(case: Case, wish: Constraint) -> Iterator[str]:
 
 
 def _offload(solver: _Solver, case: Case) -> None:
-    """Hosts that nobody has described: what they would have to hold. Those that are: what is offloaded on request."""
+    """Hosts that nobody has described: what they would have to hold."""
     cluster = case.setting.cluster
-    if cluster.host_memory_bytes is not None and not any(w.name == "offload" for w in case.wishes):
-        wider = replace(case, wishes=(*case.wishes, *parse_constraints("offload != none")))
-        solver.add("offload", "gradients or weights on the hosts too", _option(wider), wider)
-        return
     allowed = [o for o in OFFLOADS[1:] if all(w.allowed(o) for w in case.wishes if w.name == "offload")]
     link = case.setting.rates.host_bytes_per_s
     if cluster.host_memory_bytes is not None or not allowed or link is None:
@@ -216,7 +212,7 @@ def _more_host(case: Case) -> Iterator[tuple[str, str, str, Case]]:
         yield (
             "host memory",
             f"hosts of {human_bytes(larger_)}",
-            f"--host-memory {larger_}B",
+            f"--host-memory {f'{larger_ // 10**9}G' if larger_ % 10**9 == 0 else larger_}B",
             replace(case, setting=setting),
         )
 

@@ -174,6 +174,8 @@ KEYS = [
         3,
         "the key estimate.steps is not known; estimate has lower_s, step_s, upper_s, mfu, ",
     ),
+    (("certificates",), {}, "the key 'certificates' is not known; a plan has inputs, layout, "),
+    (("schema_version",), True, "schema_version is True, this program reads 1; write it again"),
     (("memory",), {}, "memory is {}; expected a list with a mapping from names to bytes per stage"),
     (("certificate", "status"), None, "the key certificate.status is missing; expected a text"),
     (("certificate", "solved"), "many", "certificate.solved is 'many'; expected a whole number"),

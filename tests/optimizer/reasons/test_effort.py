@@ -73,7 +73,7 @@ def test_hosts_that_are_short_count_for_more() -> None:
         def __init__(self, any_tensor: bool) -> None:
             self.solved = 5
             self.space = type("Space", (), {"menus": type("Menus", (), {"any_tensor": any_tensor})})
-            self.funnel = type("Funnel", (), {"removed": {efforts.HOSTS: 3}})
+            self.shorts = 3
 
     assert work_of(Tally(any_tensor=False)) == 5  # type: ignore[arg-type]
     assert work_of(Tally(any_tensor=True)) == 2 + 3 * efforts._SHORT_HOSTS  # type: ignore[arg-type]
@@ -142,6 +142,36 @@ def test_an_interrupt_gives_what_is_known_so_far(
     else:
         assert out.startswith("INFEASIBLE (proven): ") and "What clashes" in out and "Memory missing" in out
         assert "interrupted: what clashes may be fewer, and other ways out may exist" in " ".join(out.split())
+
+
+def test_an_interrupt_of_the_closest_miss_names_no_clash(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = Progress.say
+
+    def hit(self: Progress, text: str) -> bool:
+        if text.startswith("the closest miss"):
+            self.stop()
+        return plain(self, text)
+
+    monkeypatch.setattr(Progress, "say", hit)
+    with pytest.raises(KeyboardInterrupt):
+        main(LINE)
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "INFEASIBLE (proven): no layout under constraint 'tp==8' fits; what clashes was not settled when it was\n"
+        "interrupted."
+    )
+
+
+def test_candidates_that_hosts_rule_out_cost_no_effort() -> None:
+    """Thousands of them, and the clash is settled all the same."""
+    cluster = mw.parse_cluster("h100:8x2", host_memory="2TB", cpu_update="1 Gparam/s")
+    case = Case(
+        mw.resolve("llama-3-70b", cluster, mw.Training(2**20, 8192)), parse_constraints("offload == none")
+    )
+    clash = clash_of(case, SolveOptions(), Effort())
+    assert clash.proven and [x.kind for x in clash.limits] == ["constraint", "device memory"]
 
 
 SHORT = [

@@ -111,8 +111,6 @@ def check_ways(asked: Instance, why: WhyNone) -> None:
             changed = with_memory(
                 given, int(why.short.need_bytes * (1 + 1e-5)) + 1, given.cluster.host_memory_bytes
             )
-        elif way.option == "--constraint 'offload != none'":
-            texts = [*texts, "offload != none"]
         elif way.kind in ("host memory", "offload"):
             size = int(way.option.removeprefix("--host-memory ").removesuffix("GB").removesuffix("B"))
             changed = with_memory(given, given.capacity_bytes, size * (10**9 if "GB" in way.option else 1))
