@@ -95,13 +95,12 @@ WITHOUT: dict[str, Without] = {
     "policies by stage": one_policy,
     "recompute": pinned("recompute == none"),
     "offload": pinned("offload == none"),
+    "gradients, weights away": pinned("offload in {none,activations,optimizer,optimizer+activations}"),
 }
 # Listed only when asked for, so that leaving them open is what is tried.
 WITH = {
     "split schedules": pinned("schedule in {1f1b,interleaved,zb_h1,zb_h2,dualpipev}"),
-    "state on hosts": pinned("offload in {none,activations,optimizer,optimizer+activations,optimizer+gradients,"
-                             "parameters,parameters+activations,optimizer+gradients+parameters}"),
-}  # fmt: skip
+}
 
 
 def proven(given: Setting, constraints: str | None = None) -> dict[str, Any]:
