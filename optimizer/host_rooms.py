@@ -70,6 +70,8 @@ def pooled_bounds(setting: Setting, cuts: Cuts) -> Array:
     A stage with f micro-batches in flight pays f / f_min of it, so the price of a byte is the same on all stages:
 
         sum of stage seconds >= sum of least_mu - mu / f_min (room of all stages - their state)
+
+    and where f_min times the fewest bytes that all layers save do not fit that room, nothing does: inf.
     """
     rows, costs, lines, whole = cuts.rows, cuts.costs, cuts.lines, cuts.units.prefix[-1]
     active = cuts.held > 0
@@ -79,4 +81,5 @@ def pooled_bounds(setting: Setting, cuts: Cuts) -> Array:
     least = np.einsum("rkg,k->rg", lines.least, whole) + lines.price * (over / fewest)[:, None]
     total = least.max(axis=1) + costs.first_s + costs.last_s + rows.pp * costs.hop_s
     plain, share, beside = cuts.weighted
-    return SAFE * per_batch(setting, rows, plain * total / rows.pp + share * total + beside)
+    bounds = SAFE * per_batch(setting, rows, plain * total / rows.pp + share * total + beside)
+    return np.where(over + fewest * (lines.saved @ whole) > 0, np.inf, bounds)

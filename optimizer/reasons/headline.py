@@ -49,6 +49,9 @@ def infeasible(search: Search) -> Infeasible:
     if clash is None and effort.stopped:
         reason = f"no layout{_left_by(limits, space.setting)} fits; what clashes was not settled when it was interrupted."
         return Infeasible(reason, None, None, removed)
+    if clash is None and TOO_LARGE in removed and any(limit.kind == HOST_MEMORY for limit in limits):
+        # Devices alone could hold a layout, or hosts theirs: together they hold none.
+        return Infeasible(_memory_told(case, limits), None, None, removed)
     told = _undecided_told(limits, removed) if clash is None else _rules_told(clash)
     return Infeasible(told, None, None, removed, clash)
 

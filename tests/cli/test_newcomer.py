@@ -75,6 +75,17 @@ def test_offload_that_was_tried_is_not_said_to_be_no_option() -> None:
     )
 
 
+def test_devices_and_hosts_that_hold_a_layout_only_apart_are_told_together() -> None:
+    """All on the hosts overfills them, all on the devices those; no rule forbids the layout."""
+    cluster = mw.parse_cluster("v5e:16x16", host_memory="20GB")
+    text = "pp==1, recompute==none, offload==activations, tp==4, cp==1, dp_shard==64, zero==3"
+    with pytest.raises(mw.Infeasible) as no:
+        mw.recommend("llama-3-70b", cluster, mw.Training(4 * 2**20, 8192), constraints=text)
+    assert no.value.reason.endswith(
+        "that fits the device memory overfills a host of 18.63 GiB; give more with --host-memory, or allow offload=none."
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "text"),
     [
