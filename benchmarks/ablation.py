@@ -138,7 +138,9 @@ def main() -> None:
 
 
 def _step(found: dict[str, Any]) -> str:
-    return "none fits" if found["step_s"] is None else f"{found['step_s']:.4f} s"
+    if found["step_s"] is None:
+        return "none fits" if found["proven"] else "none found"
+    return f"{found['step_s']:.4f} s"
 
 
 def _change(best: dict[str, Any], found: dict[str, Any]) -> str:
