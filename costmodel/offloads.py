@@ -17,6 +17,11 @@ OFFLOADS = (
 )
 
 
+def without_activations(offload: str) -> str:
+    """The class that offloads the same but activations."""
+    return "+".join(part for part in offload.split("+") if part != "activations") or "none"
+
+
 def in_order(word: str) -> str:
     """The class of OFFLOADS that names the same parts; the word itself where there is none."""
     parts = sorted(word.split("+"))

@@ -4,7 +4,7 @@ import numpy as np
 
 from meshwright.costmodel.estimate import StepEstimate, estimate
 from meshwright.costmodel.layout import CP_KINDS, Layout
-from meshwright.costmodel.offloads import OFFLOADS
+from meshwright.costmodel.offloads import OFFLOADS, without_activations
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.schedules import SCHEDULES
@@ -45,6 +45,7 @@ def layout_of(setting: Setting, found: Found) -> Layout:
     }
     sequences = int(row.sequences[0])
     hosts = any(code >> HOST for stage in found.mixes for mix in stage for code, _ in mix)
+    offload = OFFLOADS[int(row.offload[0])]
     plain, by_stage = _policies(setting, found)
     return Layout(
         **number,
@@ -56,15 +57,9 @@ def layout_of(setting: Setting, found: Found) -> Layout:
         schedule=SCHEDULES[int(row.schedule[0])],
         sequences=None if sequences == setting.training.sequences else sequences,
         layers_per_stage=found.lengths,
-        offload=_offload(OFFLOADS[int(row.offload[0])], hosts),
+        offload=offload if hosts else without_activations(offload),
         placement=found.placement,
     )
-
-
-def _offload(allowed: str, hosts: bool) -> str:
-    """The class without activations where no policy keeps any on the host."""
-    used = [part for part in allowed.split("+") if part != "activations" or hosts]
-    return "+".join(used) or "none"
 
 
 def _policies(setting: Setting, found: Found) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:

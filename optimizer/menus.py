@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.offloads import OFFLOADS
+from meshwright.costmodel.offloads import OFFLOADS, without_activations
 from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.policy_front import Crossed, codes_of
 from meshwright.costmodel.rows import Rows
@@ -102,8 +102,7 @@ class Menus:
         considered."""
         if self._place[offload] != BOTH:
             return False
-        rest = "+".join(p for p in OFFLOADS[offload].split("+") if p != "activations") or "none"
-        return OFFLOADS.index(rest) not in self._offloads
+        return OFFLOADS.index(without_activations(OFFLOADS[offload])) not in self._offloads
 
     def of(self, rows: Rows, kind: int, named_only: bool = False) -> Menu:
         """Of one layer kind for some rows; `named_only` without choices by tensor."""

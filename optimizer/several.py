@@ -161,7 +161,7 @@ def _first(offer: Offer, among: Array, over: Array, few: int | None, hosting: bo
         hosts = among[offer.hosts[among]]
         cheap = np.union1d(cheap, hosts[np.argsort(over[hosts], kind="stable")[:few]])
     lean = [among[int(np.argmin(x[among]))] for x in (offer.device, offer.host)]
-    return np.union1d(cheap, lean).astype(np.int64)
+    return np.union1d(cheap, lean)
 
 
 def _listed(
