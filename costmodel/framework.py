@@ -17,6 +17,7 @@ class Framework:
     """Memory and communication habits of one launcher.
 
     Attributes:
+        software: under which name a calibration knows its programs.
         grad_bytes: bytes per parameter of a micro-batch's gradient.
         accum_bytes: further bytes per parameter of the buffer that sums gradients over micro-batches;
             needed only with more than one micro-batch.
@@ -36,6 +37,7 @@ class Framework:
     """
 
     name: str
+    software: str
     grad_bytes: int
     accum_bytes: int
     reduce_bytes: int
@@ -65,6 +67,7 @@ class Framework:
 FRAMEWORKS: dict[str, Framework] = {
     "jax": Framework(
         name="jax",
+        software="jax",
         grad_bytes=2,
         accum_bytes=4,
         reduce_bytes=2,
@@ -86,6 +89,7 @@ FRAMEWORKS: dict[str, Framework] = {
     ),
     "megatron": Framework(
         name="megatron",
+        software="megatron-core",
         grad_bytes=4,
         accum_bytes=0,
         reduce_bytes=4,

@@ -83,8 +83,9 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
     chosen = shapes.chosen[lane]
     backward, repeated = kind.backward[of], chosen.repeated_s
     compute = kind.forward[of] + backward
-    idle = np.maximum(setting.rates.launch_s - compute - repeated, 0.0)
     spec, params = setting.model.kinds[shapes.lanes[lane]], shapes.params[lane]
+    launch_s = setting.rates.moe_launch_s if spec.ffn.experts else setting.rates.launch_s
+    idle = np.maximum(launch_s - compute - repeated, 0.0)
     found = {
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),

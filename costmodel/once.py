@@ -68,12 +68,14 @@ class Once:
         return seconds
 
     def optimizer_s(self, plain: Array, routed: Array) -> Array:
-        """Reads and writes of master, state and gradient; on the host if the optimizer lives there."""
+        """Reads and writes of master, state and gradient, on the host if the optimizer lives there; and what every step
+        takes."""
         setting, rows = self.setting, self.rows
         owned = plain / zero_ways(rows)[0][:, None] + routed / expert_zero_ways(rows)[0][:, None]
         state = MASTER_BYTES + OPTIMIZER_STATE_BYTES[setting.training.optimizer]
         moved = 2 * state + MASTER_BYTES + BF16
-        return update_s(setting, rows, owned, moved * owned / setting.rates.hbm_bytes_per_s)
+        on_device = moved * owned / setting.rates.hbm_bytes_per_s
+        return update_s(setting, rows, owned, on_device) + setting.rates.step_s
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ Operators of a layer in order (those a kind does not have are absent):
 `latent` holds products that tensor parallelism does not cut (down-projections of latent attention), `core`
 is the attention kernel, `up` holds gate and up. A matrix product of m tokens takes the larger of
 2 m k n / rate and its bytes / HBM rate; the rate falls for few tokens or a narrow matrix as
-1 / ((1 + m0/m) (1 + n0/min(k, n))). Backward is twice forward for products, 2.5 times for the attention
+1 / ((1 + m0/m) (1 + n0/min(k, n))), and where k or n is no multiple of 64, the width of a tile. Attention that is not
+fused computes what the mask hides and moves its scores. Backward is twice forward for products, 2.5 times for the attention
 kernel (it repeats the forward product), twice for elementwise work.
 """
 
@@ -30,6 +31,8 @@ OPERATORS = (
     "router", "up", "act", "down", "expert_up", "expert_act", "expert_down",
 )  # fmt: skip
 BACKWARD = dict.fromkeys(OPERATORS, 2.0) | {"core": 2.5}
+TILE = 64  # elements: widths that matrix units and caches take whole
+FULL_HEAD, HEAD_STEP = 128, 8  # elements of a head at which attention runs at its full rate, and that vector loads take
 TRAIN = 3.0  # forward and backward over forward, of what the model needs: no kernel's repeated product counts
 
 # Traffic of elementwise work in tensor widths read or written once, forward: a norm with its residual moves 6
@@ -91,6 +94,9 @@ def tp_ways(weight: Weight, kind: LayerKind | None, tp: Array) -> Array:
 def product_s(rates: Rates, m: Array, k: Array | float, n: Array | float, flop_per_s: float) -> Array:
     """Seconds of an [m, k] x [k, n] product in bf16 traffic; sources in the module docstring."""
     shape = (1.0 + rates.m0 / np.maximum(m, 1e-9)) * (1.0 + rates.n0 / np.minimum(k, n))
+    if rates.misaligned:
+        off = (np.mod(k, TILE) != 0) | (np.mod(n, TILE) != 0)
+        shape = shape * np.where(off, 1.0 + rates.misaligned, 1.0)
     compute = product_flops(m, k, n) / flop_per_s * shape
     seconds: Array = np.maximum(compute, product_bytes(m, k, n) / rates.hbm_bytes_per_s)
     return seconds
@@ -315,11 +321,30 @@ def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Ar
 
 def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     a = kind.attention
+    if rates.score_bytes:
+        return _unfused_core_s(rates, a, shape)
     flops = shape.tokens / shape.tp * core_flops(a, attention_span(shape.seq_len, a.window, a.causal))
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
     moved = attention_bytes(shape.tokens, queries, shape.tokens, kv_width(kind, shape.tp))
-    seconds: Array = np.maximum(flops / rates.attention_flop_per_s, moved / rates.hbm_bytes_per_s)
+    width = (a.qk_head_dim + a.v_head_dim) / 2.0
+    rate = rates.attention_flop_per_s * min(1.0, width / FULL_HEAD) ** rates.narrow_heads
+    seconds: Array = np.maximum(flops / rate * _off_step(rates, a), moved / rates.hbm_bytes_per_s)
     return seconds
+
+
+def _unfused_core_s(rates: Rates, a: Attention, shape: Shape) -> Array:
+    """Batched products over all keys, as they skip nothing, and a softmax between them that moves every score."""
+    keys = attention_span(shape.seq_len, a.window, causal=False)
+    queries = shape.tokens / shape.tp
+    products = queries * core_flops(a, keys) / rates.matmul_flop_per_s * _off_step(rates, a)
+    seconds: Array = products + rates.score_bytes * queries * a.heads * keys / rates.hbm_bytes_per_s
+    return seconds
+
+
+def _off_step(rates: Rates, a: Attention) -> float:
+    """Time over that of a head whose width vector loads take whole."""
+    off = a.qk_head_dim % HEAD_STEP or a.v_head_dim % HEAD_STEP
+    return 1.0 + rates.misaligned_heads if off else 1.0
 
 
 def elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:

@@ -121,8 +121,13 @@ class Rates:
     Attributes:
         matmul_flop_per_s, head_flop_per_s, attention_flop_per_s: for the compute dtype, bf16 and bf16.
         m0, n0: tokens and width at which a product reaches half of its rate.
+        misaligned, misaligned_heads: share by which a product and attention take longer at widths that fit no tile.
+        narrow_heads: exponent by which heads narrower than 128 slow attention.
+        score_bytes: bytes per score and pass of attention that writes its scores; 0 where it is fused.
         expert_share: rate of grouped expert products over that of plain ones.
         elementwise: bytes that elementwise work moves over those of a textbook layer.
+        launch_s, moe_launch_s: least seconds of a layer and micro-batch, and of one with routed experts.
+        step_s: seconds of every step whatever it does.
         hideable: share of each communication class that can run under compute.
     """
 
@@ -136,6 +141,12 @@ class Rates:
     host_bytes_per_s: float | None
     elementwise: float
     launch_s: float
+    moe_launch_s: float
+    step_s: float
+    misaligned: float
+    misaligned_heads: float
+    narrow_heads: float
+    score_bytes: float
     hideable: dict[str, float]
 
     @staticmethod
@@ -157,6 +168,12 @@ class Rates:
             host_bytes_per_s=host_bytes_per_s(eff, chip.host_link_bytes_per_s),
             elementwise=eff.elementwise,
             launch_s=eff.launch_s,
+            moe_launch_s=eff.moe_launch_s,
+            step_s=eff.step_s,
+            misaligned=eff.misaligned,
+            misaligned_heads=eff.misaligned_heads,
+            narrow_heads=eff.narrow_heads,
+            score_bytes=eff.score_bytes,
             hideable=hideable,
         )
 
@@ -228,12 +245,13 @@ def setting(
             f"use mtp <= {carried}"
         )
     _check_images(model, training)
+    habits = load_framework(framework)
     return Setting(
         model,
         cluster,
         training,
-        load_efficiency(efficiency, chip),
-        load_framework(framework),
+        load_efficiency(efficiency, chip, habits.software),
+        habits,
         overlap,
         streams,
     )

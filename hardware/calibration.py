@@ -1,10 +1,12 @@
 """How much of a chip's peak rates programs really reach.
 
 A file holds parts: `common`, then `families`, `architectures`, `chips`; the narrower part wins field by
-field. Where no part names the chip's architecture, the family's prior stands and a note says so.
+field. Where no part names the chip's architecture, the family's prior stands and a note says so. `software` holds such
+parts again for programs with habits of their own, which win over those of the machine.
 Every number is a share of the figure in the chip's data file, so the two must be changed together.
 
-    matmul rate = peak * matmul / ((1 + m0/m) * (1 + n0/min(k, n)))
+    matmul rate    = peak * matmul / ((1 + m0/m) * (1 + n0/min(k, n)))
+    attention rate = peak * attention * min(1, head width / 128)^narrow_heads
 """
 
 import re
@@ -32,14 +34,20 @@ class Efficiency(Strict):
     """Achieved shares for one chip.
 
     matmul          of the dtype's dense peak, for large shapes; m0 (tokens) and n0 (width) bend small ones
-    attention       of the bf16 peak
+    attention       of the bf16 peak, by a fused kernel
+    narrow_heads    exponent by which heads narrower than 128 slow attention
+    score_bytes     bytes that attention moves per score and pass where it is not fused, and then at matmul's rate; 0 = fused
     hbm             of HBM bandwidth
     scale_up        of the NVLink, xGMI or ICI rate
     scale_out       of the NIC or DCN rate
     host_link       of the host link
     expert_matmul   routed-expert matmuls relative to dense ones
     elementwise     multiplier on the counted bytes of elementwise work
+    misaligned      time that a product takes more where a width it is cut to is no multiple of 64
+    misaligned_heads  the same of attention, where the width of a head is no multiple of 8
     launch_s        least seconds per layer and micro-batch; 0 = none
+    moe_launch_s    the same of a layer with routed experts
+    step_s          seconds of every step whatever it does: input, logging, norms of gradients
     low_precision   share of the nominal gain over bf16 that a dtype keeps; 1 where absent
     overlap         share of a communication class that can hide under compute, for `calibrated`
     pinned_mfu      when set, compute runs at this share of peak whatever the shapes
@@ -55,8 +63,14 @@ class Efficiency(Strict):
     matmul_m0: NotNegative
     matmul_n0: NotNegative
     expert_matmul: Share
+    narrow_heads: NotNegative
+    score_bytes: NotNegative
+    misaligned: NotNegative
+    misaligned_heads: NotNegative
     elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)]
     launch_s: NotNegative
+    moe_launch_s: NotNegative
+    step_s: NotNegative
     low_precision: dict[str, Share]
     overlap: dict[CommClass, ZeroToOne]
     pinned_mfu: Share | None = None
@@ -83,23 +97,41 @@ class Part(Strict):
     matmul_m0: NotNegative | None = None
     matmul_n0: NotNegative | None = None
     expert_matmul: Share | None = None
+    narrow_heads: NotNegative | None = None
+    score_bytes: NotNegative | None = None
+    misaligned: NotNegative | None = None
+    misaligned_heads: NotNegative | None = None
     elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] | None = None
     launch_s: NotNegative | None = None
+    moe_launch_s: NotNegative | None = None
+    step_s: NotNegative | None = None
     low_precision: dict[str, Share] | None = None
     overlap: dict[CommClass, ZeroToOne] | None = None
     note: str = ""
 
 
-class EfficiencyFile(Strict):
+class Machines(Strict):
+    """Parts by machine, wide to narrow."""
+
+    common: Part = Part()
+    families: dict[Family, Part] = Field(default_factory=dict)
+    architectures: dict[str, Part] = Field(default_factory=dict)
+    chips: dict[str, Part] = Field(default_factory=dict)
+
+
+class Software(Machines):
+    """Parts of one program; `extends` names another of the same file to start from."""
+
+    extends: str | None = None
+
+
+class EfficiencyFile(Machines):
     """One calibration. `extends` names a shipped one to start from."""
 
     name: str
     provenance: str
     extends: str | None = None
-    common: Part = Part()
-    families: dict[Family, Part] = Field(default_factory=dict)
-    architectures: dict[str, Part] = Field(default_factory=dict)
-    chips: dict[str, Part] = Field(default_factory=dict)
+    software: dict[str, Software] = Field(default_factory=dict)
 
 
 @cache
@@ -108,8 +140,9 @@ def efficiency_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (DATA / "calibration").glob("*.yaml")))
 
 
-def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
-    """The shares for one chip: 'ideal', 'default', 'book', a YAML file, or 'mfu=0.4'.
+def load_efficiency(name_or_path: str, chip: Chip, software: str = "") -> Efficiency:
+    """The shares for one chip: 'ideal', 'default', 'book', a YAML file, or 'mfu=0.4'; those of a program where the file
+    knows it.
 
     Errors: UnknownNameError, InputError (a bad file, one that leaves a number out, or 'book' for a chip of the profile
     `book`, whose links are at its rate already), UnitError (a bad mfu).
@@ -122,7 +155,7 @@ def load_efficiency(name_or_path: str, chip: Chip) -> Efficiency:
             update={"name": f"mfu={mfu:g}", "pinned_mfu": mfu, "provenance": "compute pinned by the user"}
         )
     file = _open(text)
-    made = _resolve(file, chip)
+    made = resolve(file, chip, software)
     if BOOK in (file.name, file.extends):
         _check_links(made, chip)
     return made
@@ -176,16 +209,17 @@ def _shipped(name: str) -> EfficiencyFile:
     return load_yaml(DATA / "calibration" / f"{name}.yaml", EfficiencyFile)
 
 
-def _resolve(file: EfficiencyFile, chip: Chip) -> Efficiency:
+def resolve(file: EfficiencyFile, chip: Chip, software: str = "") -> Efficiency:
+    """The shares that a file gives for one chip. Errors: as `load_efficiency`."""
     numbers: dict[str, object] = {}
     notes: list[str] = []
     if file.extends is not None:
         if file.extends not in efficiency_names():
             raise UnknownNameError("efficiency", file.extends, efficiency_names(), f"extended by {file.name}")
-        base = _resolve(_shipped(file.extends), chip)
+        base = resolve(_shipped(file.extends), chip, software)
         numbers = {key: getattr(base, key) for key in Part.model_fields if key != "note"}
         notes += base.notes
-    for part in _parts(file, chip, notes):
+    for part in _parts(file, chip, software, notes):
         _overlay(numbers, part)
         if part.note:
             notes.append(f"{file.name}: {part.note}")
@@ -201,20 +235,34 @@ def _resolve(file: EfficiencyFile, chip: Chip) -> Efficiency:
     )
 
 
-def _parts(file: EfficiencyFile, chip: Chip, notes: list[str]) -> list[Part]:
+def _parts(file: EfficiencyFile, chip: Chip, software: str, notes: list[str]) -> list[Part]:
     """Wide to narrow."""
-    parts = [file.common]
-    if chip.family in file.families:
-        parts.append(file.families[chip.family])
-    if chip.architecture in file.architectures:
-        parts.append(file.architectures[chip.architecture])
-    elif file.architectures and file.extends is None and chip.name not in file.chips:
-        notes.append(
-            f"{file.name}: no entry for {chip.architecture}; the prior of family {chip.family} is used"
-        )
-    if chip.name in file.chips:
-        parts.append(file.chips[chip.name])
-    return parts
+    if chip.architecture not in file.architectures:
+        if file.architectures and file.extends is None and chip.name not in file.chips:
+            notes.append(
+                f"{file.name}: no entry for {chip.architecture}; the prior of family {chip.family} is used"
+            )
+    return [part for of in (file, *_programs(file, software)) for part in _of_chip(of, chip)]
+
+
+def _programs(file: EfficiencyFile, software: str) -> list[Software]:
+    """A program and those it extends, widest first; none where the file does not know it."""
+    found: list[Software] = []
+    name: str | None = software
+    while name in file.software:
+        found.insert(0, file.software[name])
+        name = found[0].extends
+        if len(found) > len(file.software) or (name is not None and name not in file.software):
+            raise InputError(
+                f"efficiency {file.name}: software {software} extends {name}, which "
+                f"{'extends it in turn' if name in file.software else 'the file does not have'}; name another"
+            )
+    return found
+
+
+def _of_chip(of: Machines, chip: Chip) -> list[Part]:
+    found = (of.families.get(chip.family), of.architectures.get(chip.architecture), of.chips.get(chip.name))
+    return [of.common, *(part for part in found if part is not None)]
 
 
 def _overlay(numbers: dict[str, object], part: Part) -> None:

@@ -1,0 +1,1 @@
+"""Step times of published training runs: `benchmarks/accuracy.py training FILE` and `benchmarks/fit.py`."""
