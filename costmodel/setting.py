@@ -119,7 +119,7 @@ class Rates:
     """Rates a program reaches on one device.
 
     Attributes:
-        matmul_flop_per_s, head_flop_per_s, attention_flop_per_s: for the compute dtype, bf16 and bf16.
+        matmul_flop_per_s: for the compute dtype. head_flop_per_s, attention_flop_per_s: for bf16, or fp16 if it is that.
         m0, n0: tokens and width at which a product reaches half of its rate.
         misaligned, misaligned_heads: share by which a product and attention take longer at widths that fit no tile.
         narrow_heads: exponent by which heads narrower than 128 slow attention.
@@ -152,15 +152,15 @@ class Rates:
     @staticmethod
     def of(setting: Setting) -> "Rates":
         chip, eff = setting.cluster.chip, setting.efficiency
-        bf16 = chip.peak_flop_per_s("bf16")
+        wide = chip.peak_flop_per_s("fp16" if setting.training.compute_dtype == "fp16" else "bf16")
         if setting.overlap == "calibrated":
             hideable = {str(c): share for c, share in eff.overlap.items()}
         else:
             hideable = dict.fromkeys(COMM_CLASSES, 1.0 if setting.overlap == "full" else 0.0)
         return Rates(
             matmul_flop_per_s=product_flop_per_s(chip, eff, setting.training.compute_dtype),
-            head_flop_per_s=bf16 * (eff.pinned_mfu or eff.matmul),
-            attention_flop_per_s=bf16 * (eff.pinned_mfu or eff.attention),
+            head_flop_per_s=wide * (eff.pinned_mfu or eff.matmul),
+            attention_flop_per_s=wide * (eff.pinned_mfu or eff.attention),
             m0=eff.matmul_m0,
             n0=eff.matmul_n0,
             expert_share=eff.expert_matmul,
@@ -227,7 +227,7 @@ def setting(
         raise MissingFigureError(
             f"no source lists a peak in {training.compute_dtype} for {chip.name}; "
             + (
-                f"of what training takes it has {takes[0]}: use --dtype {takes[0]}"
+                f"of what training takes it has {', '.join(takes)}: use --dtype {takes[0]}"
                 if takes
                 else "use another chip"
             )

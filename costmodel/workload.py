@@ -7,13 +7,13 @@ Batch strings: `4Mi` counts tokens, `1024seq` counts sequences, `4Mi~5%` lets th
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, get_args
 
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 from meshwright.hardware.numbers import is_whole, make_plain
 
 Optimizer = Literal["adamw", "adamw8bit", "sgd"]
-ComputeDtype = Literal["bf16", "fp8"]
+ComputeDtype = Literal["bf16", "fp16", "fp8", "fp4"]
 
 # Bytes of state per parameter beside the fp32 master copy: two fp32 moments, two one-byte moments, one fp32
 # momentum. The fp32 master itself is counted apart.
@@ -34,7 +34,8 @@ class Training:
         global_batch_tokens: tokens per optimizer step.
         seq_len: tokens per sequence; divides `global_batch_tokens`.
         batch_tolerance: share by which the planner may move the batch (0.05 is 5% either way).
-        compute_dtype: dtype of the large matrix products; attention and the head stay in bf16.
+        compute_dtype: dtype of the large matrix products; attention and the head are in bf16, under fp16 in fp16. Copies,
+            activations and traffic take two bytes under each.
         optimizer: kind of optimizer state; an input, never a decision.
         moe_imbalance: tokens on the fullest expert rank over the mean, >= 1; of a dropless mixture.
         expert_capacity: rows that every expert computes over the mean, where tokens beyond are dropped and what is
@@ -79,7 +80,7 @@ class Training:
                     f"{self.moe_imbalance:g} the fullest more; give one of them"
                 )
         _one_of("optimizer", self.optimizer, tuple(OPTIMIZER_STATE_BYTES))
-        _one_of("compute dtype", self.compute_dtype, ("bf16", "fp8"))
+        _one_of("compute dtype", self.compute_dtype, get_args(ComputeDtype))
         if self.total_tokens is not None:
             _whole("total tokens", self.total_tokens, 2**60)
         _whole("mtp", self.mtp, _MOST_MODULES, least=0)

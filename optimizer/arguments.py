@@ -55,7 +55,7 @@ def question(parser: argparse.ArgumentParser) -> None:
     )
     add("--framework", metavar="NAME", help="whose memory habits apply: jax or megatron (the launcher's)")
     add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd")
-    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16, fp16, fp8 or fp4")
     add(
         "--moe-imbalance",
         type=number("--moe-imbalance"),

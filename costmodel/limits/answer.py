@@ -10,9 +10,11 @@ from meshwright.costmodel.limits.strong_scaling import Curve, Reach, curve
 from meshwright.costmodel.limits.thresholds import nearest_powers
 from meshwright.costmodel.limits.tilings import Tiling, batch_for_whole, tilings
 from meshwright.costmodel.limits.training import Limits
+from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.working import Step, Value, Working, told
+from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.errors import ClusterError, WorkloadError, check_type
 from meshwright.hardware.units import human_count
 
@@ -208,7 +210,7 @@ def _conventions(of: Limits) -> list[str]:
     if experts > 1:
         text += f"; a mixture gathers E experts and multiplies k, E/k = {experts / met:g} times the tokens"
     notes, dtype = [text], of.setting.training.compute_dtype
-    if dtype != "bf16":
+    if ELEMENT_BYTES[dtype] != BF16:
         notes.append(
             f"products in {dtype}, traffic in bf16 as the planner moves it; *_traffic_{dtype} are the book's rule, in which "
             "bytes shrink as the rate grows, so that the TP limit does not depend on precision"

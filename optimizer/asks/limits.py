@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
         metavar="WORD",
         help="independent: FSDP and TP traffic overlap, or shared: they add, four times the batch (independent)",
     )
-    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16, fp16, fp8 or fp4")
     add("--optimizer", default="adamw", metavar="NAME", help="adamw, adamw8bit or sgd; for memory")
     add("--framework", default="jax", metavar="NAME", help="whose memory habits apply: jax or megatron")
     add("--curve", action="store_true", help="instead: seconds on ever more chips at this batch")

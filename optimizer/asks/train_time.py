@@ -79,7 +79,7 @@ def add(subparsers: Any) -> None:
         metavar="NAME",
         help="of the best plan: default, ideal or a YAML file",
     )
-    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16 or fp8")
+    add("--dtype", default="bf16", metavar="NAME", help="of the large products: bf16, fp16, fp8 or fp4")
     add(
         "--host-memory",
         type=arguments.size("--host-memory"),

@@ -262,11 +262,11 @@ CASES = [
     (MORE, "--comm-streams two", "unknown comm_streams 'two'; known: independent, shared"),
     (MORE, "--framework torch", "unknown framework 'torch'; known: jax, megatron"),
     (MORE, "--optimizer lion", "unknown optimizer 'lion'; known: adamw, adamw8bit, sgd"),
-    (MORE, "--dtype int3", "unknown compute dtype 'int3'; known: bf16, fp8"),
+    (MORE, "--dtype int3", "unknown compute dtype 'int3'; known: bf16, fp16, fp8, fp4"),
     (
         MORE,
         "--dtype fp8 --cluster a100:8x1",
-        "no source lists a peak in fp8 for a100; of what training takes it has bf16: use --dtype bf16",
+        "no source lists a peak in fp8 for a100; of what training takes it has bf16, fp16: use --dtype bf16",
     ),
     (
         MORE,

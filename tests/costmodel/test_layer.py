@@ -193,6 +193,25 @@ def test_pinned_mfu_is_the_rate_of_every_product() -> None:
     )
 
 
+def test_compute_dtypes_change_the_rate_of_products_alone() -> None:
+    """fp16 of an H100 costs what bf16 does; of a B200 fp8 has twice and fp4 four times its peak, less what is kept."""
+
+    def of(chip: str, dtype: str) -> Setting:
+        return make_setting("llama-3-8b", f"{chip}:8x1", 128, 8192, training=(("compute_dtype", dtype),))
+
+    layout = Layout(dp_shard=8, zero=3)
+    assert estimate(of("h100", "fp16"), layout) == estimate(of("h100", "bf16"), layout)
+    wide, narrow, four = (of("b200", dtype).rates for dtype in ("bf16", "fp8", "fp4"))
+    kept = of("b200", "bf16").efficiency.low_precision_kept
+    assert narrow.matmul_flop_per_s == pytest.approx(2 * kept("fp8") * wide.matmul_flop_per_s, rel=1e-12)
+    assert four.matmul_flop_per_s == pytest.approx(4 * kept("fp4") * wide.matmul_flop_per_s, rel=1e-12)
+    assert (
+        four.head_flop_per_s == wide.head_flop_per_s
+        and four.attention_flop_per_s == wide.attention_flop_per_s
+    )
+    assert estimate(of("b200", "fp4"), layout).memory == estimate(of("b200", "bf16"), layout).memory
+
+
 def test_mfu_of_an_estimate_is_the_pinned_one_less_what_is_exposed() -> None:
     """One device, no recompute, nothing exposed but the optimizer: MFU is near the pin and below it."""
     setting = make_setting("llama-3.2-1b", "v5p:2x2x1", 64, 4096, efficiency="mfu=0.4")

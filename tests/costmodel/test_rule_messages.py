@@ -130,7 +130,7 @@ WORK = [
     (lambda: Training(4096, 4096, batch_tolerance=float("nan")), "batch tolerance nan is outside 0 to 0.5 (0% to 50%)"),
     (lambda: Training(4096, 4096, moe_imbalance=0.5), "moe_imbalance 0.5 is outside 1 to 100 (fullest over mean)"),
     (lambda: Training(4096, 4096, optimizer="lion"), "unknown optimizer 'lion'; known: adamw, adamw8bit, sgd"),  # type: ignore[arg-type]
-    (lambda: Training(4096, 4096, compute_dtype="fp16"), "unknown compute dtype 'fp16'; known: bf16, fp8"),  # type: ignore[arg-type]
+    (lambda: Training(4096, 4096, compute_dtype="fp32"), "unknown compute dtype 'fp32'; known: bf16, fp16, fp8, fp4"),  # type: ignore[arg-type]
     (lambda: Training(4096, 4096, total_tokens=0), "total tokens is 0; give a number from 1 to 1152921504606846976"),
     (lambda: parse_batch("lots", 4096), "cannot read batch 'lots'; write tokens like 4Mi or 4194304, sequences like 1024seq, and a tolerance like 4Mi~5%"),
     (lambda: parse_batch("1.5", 4096), "batch '1.5' is 1.5 tokens, not a whole number"),

@@ -12,7 +12,7 @@ ALL = chips()
 
 def test_the_catalogue_holds_these_chips():
     assert ALL == (
-        "a100", "a100-40gb", "b200", "gb200", "h100", "h200", "h800", "mi300x", "tpu7x", "v4", "v5e", "v5p", "v6e",
+        "a100", "a100-40gb", "b200", "b300", "gb200", "gb300", "h100", "h100-96gb", "h200", "h800", "mi300x", "tpu7x", "v4", "v5e", "v5p", "v6e",
     )  # fmt: skip
 
 
@@ -30,10 +30,13 @@ def test_the_catalogue_holds_these_chips():
         ("a100-40gb", 312e12, 42949672960, 1.555e12),
         ("a100", 312e12, 85899345920, 2.039e12),
         ("h100", 989e12, 85520809984, 3.35e12),
+        ("h100-96gb", 989e12, 96_000_000_000, 2.4e12),  # pytorch/torchtitan benchmarks, pytorch/ao roofline
         ("h800", 989e12, 80_000_000_000, 3.35e12),  # taken as H100: same die and clock
         ("h200", 989e12, 151397597184, 4.8e12),
         ("b200", 2250e12, 192265846784, 7.7e12),
         ("gb200", 2500e12, 198674743296, 8.0e12),
+        ("b300", 2250e12, 288400343040, 7.7e12),
+        ("gb300", 2500e12, 298013687808, 8.0e12),
         ("mi300x", 1307.4e12, 192_000_000_000, 5.3e12),
     ],
 )
@@ -56,6 +59,9 @@ def test_golden_per_device_figures(name, bf16, memory_bytes, hbm):
         ("h800", "fp8", 1979e12),  # not the 1513 of the PCIe card
         ("b200", "fp4", 9000e12),
         ("gb200", "fp8", 5000e12),
+        ("b300", "fp4", 14000e12),  # 18 sparse, 14 dense PFLOP/s: not half
+        ("gb300", "fp4", 15000e12),
+        ("b300", "int8", 153.5e12),  # nearly absent, not the 4500 of the B200
     ],
 )
 def test_golden_low_precision_peaks(name, dtype, peak):
@@ -77,7 +83,7 @@ def test_golden_ici_links(name, one_way):
 @pytest.mark.parametrize(
     ("name", "domain", "one_way"),
     [("a100", 8, 300e9), ("h100", 8, 450e9), ("h800", 8, 200e9), ("b200", 8, 900e9), ("gb200", 72, 900e9),
-     ("mi300x", 8, 448e9)],
+     ("b300", 8, 900e9), ("gb300", 72, 900e9), ("h100-96gb", 8, 450e9), ("mi300x", 8, 448e9)],
 )  # fmt: skip
 def test_golden_switched_domains(name, domain, one_way):
     switch = load_chip(name).scale_up
@@ -89,7 +95,7 @@ def test_golden_switched_domains(name, domain, one_way):
 @pytest.mark.parametrize(
     ("name", "host_link", "scale_out"),
     [("v5p", 16e9, 6.25e9), ("v5e", 16e9, 3.125e9), ("tpu7x", 8e9, 6.25e9), ("h100", 63e9, 50e9),
-     ("gb200", 450e9, 50e9), ("a100", 31e9, None)],
+     ("gb200", 450e9, 50e9), ("b300", 63e9, 100e9), ("gb300", 450e9, 100e9), ("a100", 31e9, None)],
 )  # fmt: skip
 def test_golden_host_link_and_egress_per_device(name, host_link, scale_out):
     chip = load_chip(name)

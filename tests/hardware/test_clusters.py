@@ -221,7 +221,7 @@ GRAMMAR = "write chip:shape[*slices][@fabric], like v5p:16x20x28, v5e:16x16*4 or
         (
             "h100:8x2@ib40",
             UnknownNameError,
-            "unknown fabric 'ib40'; did you mean ib400 or ib200 or ib400-sharp? (a path to a YAML file works too)",
+            "unknown fabric 'ib40'; did you mean ib400 or ib800 or ib200? (a path to a YAML file works too)",
         ),
         (
             "h100:8x1009@roce",

@@ -47,7 +47,10 @@ def test_every_shipped_fabric_validates_under_its_file_name(name):
     assert not fabric.summary.endswith(".")
 
 
-@pytest.mark.parametrize("name", ["v5p", "tpu7x", "a100", "h100", "h800", "h200", "b200", "gb200", "mi300x"])
+@pytest.mark.parametrize(
+    "name",
+    ["v5p", "tpu7x", "a100", "h100", "h800", "h200", "b200", "gb200", "b300", "gb300", "h100-96gb", "mi300x"],
+)
 def test_every_chip_has_a_default_fabric_that_takes_it(name):
     chip = load_chip(name)
     assert chip.family in load_fabric(chip.scale_out.default_fabric).families
