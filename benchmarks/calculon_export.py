@@ -32,6 +32,8 @@ RECOMPUTE = {"none": "none", "attention": "attn_only", "full": "full"}
 
 # Weights and gradients of two bytes, master copy and both moments of four: what it counts, and nothing besides.
 FRAMEWORK = Framework(
+    software="calculon",
+    dispatches_once=False,
     name="calculon", grad_bytes=2, accum_bytes=0, reduce_bytes=2, shards_vectors=True, embedding_gathers=0,
     head_gathers=0, gather_depth=1, logits_bytes=2, logits_tp_bytes=0, loss_width_bytes=0, unfused_factor=1.0,
     recomputes_last_product=True, chooses=frozenset(), offloads=frozenset(), reserve_bytes=0, reserve_share=0.0,
@@ -71,7 +73,8 @@ def efficiency_of(system: dict[str, Any], head_dim: int, hides_tp: bool) -> Effi
         attention=2 * head_dim / score_s / system["matrix_flop_per_s"], hbm=system["memory_share"],
         scale_up=near["share"] / near["halves"], scale_out=far["share"] / far["halves"], host_link=1.0,
         matmul_m0=flop_per_s / bytes_per_s, matmul_n0=flop_per_s / bytes_per_s, expert_matmul=1.0, elementwise=1.0,
-        launch_s=0.0, low_precision={}, overlap={c: float(hides_tp and c == "tp") for c in COMM_CLASSES},
+        permute=1.0, narrow_heads=0.0, score_bytes=0.0, misaligned=0.0, misaligned_heads=0.0, launch_s=0.0,
+        moe_launch_s=0.0, step_s=0.0, low_precision={}, overlap={c: float(hides_tp and c == "tp") for c in COMM_CLASSES},
     )  # fmt: skip
 
 

@@ -26,8 +26,9 @@ F_l too): the book's short forms V / W, V / (4 W).
 Sources: jax-ml/scaling-book, chapters 3 and 12 (checked against its worked problems).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -129,9 +130,19 @@ def reduce_loads(
 
 
 def all_to_all_loads(
-    network: Network, sent_bytes: Array | float, factors: Array, strides: Array, *, exact: bool = True
+    network: Network,
+    sent_bytes: Array | float,
+    factors: Array,
+    strides: Array,
+    *,
+    exact: bool = True,
+    copies: int | None = None,
 ) -> Array:
-    """Each device sends `sent_bytes` in equal parts to every member; seconds per level."""
+    """Each device sends `sent_bytes` in equal parts to every member; seconds per level.
+
+    `copies` says that they are copies of tokens, so many of each, which a level beyond the scale-up domain carries once to
+    a domain whatever number is meant for it, and its links hand on inside: of k copies to N domains N (1 - (1 - 1/N)^k).
+    """
     own = 1.0 if exact else 0.0
     loads = np.zeros(np.broadcast_shapes(factors.shape, (*np.shape(sent_bytes), len(network.levels))))
     size = _product(factors, range(factors.shape[-1]))
@@ -146,9 +157,30 @@ def all_to_all_loads(
         else:
             index = members[0]
             reach = 1.0 if network.beyond(index) else inner * factor / size
-            crossing = np.where(factor > 1, sent_bytes * (reach - own * inner / size), 0.0)
+            if copies is not None and network.beyond(index):
+                met = sent_bytes * _met(size / inner, copies) * (1.0 - own * inner / size)
+                crossing = np.where(factor > 1, met, 0.0)
+            else:
+                crossing = np.where(factor > 1, sent_bytes * (reach - own * inner / size), 0.0)
             loads[..., index] = crossing / network.rate(index) + _switch_latency_s(network, index, factor)
         inner = inner * factor
+    return loads
+
+
+def _met(domains: Array, copies: int) -> Array:
+    """Domains that the copies of a token meet, over the copies, where each goes to any of them."""
+    met: Array = domains * (1.0 - (1.0 - 1.0 / domains) ** copies) / copies
+    return met
+
+
+@cache
+def dispatch_loads(copies: int) -> Callable[..., Array]:
+    """`all_to_all_loads` of so many copies of each token, under a name of its own."""
+
+    def loads(network: Network, sent_bytes: Array | float, factors: Array, strides: Array) -> Array:
+        return all_to_all_loads(network, sent_bytes, factors, strides, copies=copies)
+
+    loads.__name__ = f"dispatch_loads_{copies}"
     return loads
 
 

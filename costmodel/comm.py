@@ -41,6 +41,10 @@ class Comm(ABC):
     def all_to_all(self, group: str, sent_bytes: Bytes) -> Array:
         return self._loads(collectives.all_to_all_loads, group, sent_bytes)
 
+    def dispatch(self, group: str, sent_bytes: Bytes, copies: int) -> Array:
+        """An all-to-all of tokens of which so many copies go to experts, each domain getting a token once."""
+        return self._loads(collectives.dispatch_loads(copies), group, sent_bytes)
+
     def send(self, group: str, sent_bytes: Bytes) -> Array:
         return self._loads(collectives.send_loads, group, sent_bytes)
 

@@ -31,6 +31,7 @@ class Framework:
         recomputes_last_product: full recompute also repeats the product whose output no gradient needs.
         chooses: tensors that it saves or repeats by name, apart from the named recompute policies.
         offloads: tensors that it keeps on the host by name, apart from keeping there all that is saved.
+        dispatches_once: tokens go to a scale-up domain once, however many of their experts are there (DeepEP, HybridEP).
         uneven_chunks: chunks of an interleaved stage may hold different numbers of layers (`legal.chunk_periods`).
         reserve_bytes: fixed bytes of context and communication buffers.
         reserve_share: share of the device's memory lost to the allocator.
@@ -52,6 +53,7 @@ class Framework:
     recomputes_last_product: bool
     chooses: frozenset[str]
     offloads: frozenset[str]
+    dispatches_once: bool
     uneven_chunks: bool
     reserve_bytes: int
     reserve_share: float
@@ -83,6 +85,7 @@ FRAMEWORKS: dict[str, Framework] = {
         # jax.checkpoint saves what a policy names; to the host go the layer's input and products, as MaxText names them.
         chooses=frozenset(TENSORS) - {"input"},
         offloads=frozenset({"input", "latent", "qkv", "core", "out", "up", "expert_up", "expert_down"}),
+        dispatches_once=False,
         uneven_chunks=False,
         reserve_bytes=2**28,
         reserve_share=0.02,
@@ -104,6 +107,7 @@ FRAMEWORKS: dict[str, Framework] = {
         recomputes_last_product=True,
         chooses=frozenset(),  # recomputes by module, not by tensor
         offloads=frozenset(),
+        dispatches_once=False,
         uneven_chunks=True,  # --pipeline-model-parallel-layout names the layers of every chunk
         reserve_bytes=2**30,
         reserve_share=0.06,

@@ -211,8 +211,10 @@ def _ep_loads(
     if not kind.ffn.experts or not (rows.ep > 1).any():
         return None
     sent = BF16 * shape.routed_tokens(kind) * setting.model.hidden * shape.imbalance
-    exchanges = EXCHANGES + chosen.exchanges
-    return exchanges[:, None] * comm.all_to_all("ep", np.where(rows.ep > 1, sent, 0.0))
+    exchanges, sent = EXCHANGES + chosen.exchanges, np.where(rows.ep > 1, sent, 0.0)
+    if setting.framework.dispatches_once:
+        return exchanges[:, None] * comm.dispatch("ep", sent, kind.ffn.top_k)
+    return exchanges[:, None] * comm.all_to_all("ep", sent)
 
 
 def fsdp_loads(

@@ -31,6 +31,7 @@ OPERATORS = (
     "router", "up", "act", "down", "expert_up", "expert_act", "expert_down",
 )  # fmt: skip
 BACKWARD = dict.fromkeys(OPERATORS, 2.0) | {"core": 2.5}
+PERMUTES = frozenset({"router", "expert_down"})  # what moves tokens into the order of their experts, and back
 TILE = 64  # elements: widths that matrix units and caches take whole
 FULL_HEAD, HEAD_STEP = 128, 8  # elements of a head at which attention runs at its full rate, and that vector loads take
 TRAIN = 3.0  # forward and backward over forward, of what the model needs: no kernel's repeated product counts
@@ -152,7 +153,8 @@ def forward_s(setting: Setting, kind: LayerKind, shape: Shape) -> dict[str, Arra
             out[name] = out[name] + _weight_s(rates, kind, weight, shape)
     out["core"] = _core_s(rates, kind, shape)
     for name, moved in elementwise_bytes(kind, shape).items():
-        out[name] = out[name] + rates.elementwise * moved / rates.hbm_bytes_per_s
+        times = rates.permute if name in PERMUTES else rates.elementwise
+        out[name] = out[name] + times * moved / rates.hbm_bytes_per_s
     return out
 
 

@@ -126,6 +126,7 @@ class Rates:
         score_bytes: bytes per score and pass of attention that writes its scores; 0 where it is fused.
         expert_share: rate of grouped expert products over that of plain ones.
         elementwise: bytes that elementwise work moves over those of a textbook layer.
+        permute: the same of putting tokens in the order of their experts and back.
         launch_s, moe_launch_s: least seconds of a layer and micro-batch, and of one with routed experts.
         step_s: seconds of every step whatever it does.
         hideable: share of each communication class that can run under compute.
@@ -140,6 +141,7 @@ class Rates:
     hbm_bytes_per_s: float
     host_bytes_per_s: float | None
     elementwise: float
+    permute: float
     launch_s: float
     moe_launch_s: float
     step_s: float
@@ -167,6 +169,7 @@ class Rates:
             hbm_bytes_per_s=hbm_bytes_per_s(chip, eff),
             host_bytes_per_s=host_bytes_per_s(eff, chip.host_link_bytes_per_s),
             elementwise=eff.elementwise,
+            permute=eff.permute,
             launch_s=eff.launch_s,
             moe_launch_s=eff.moe_launch_s,
             step_s=eff.step_s,

@@ -40,6 +40,19 @@ def hidden_of(shapes: Shapes) -> Array:
     return hidden_s(rows, ahead, apart)
 
 
+def ends_of(rows: Rows, stage: Array) -> tuple[Array, Array]:
+    """Whether each stage is the first and the last of its row, [R, S] each."""
+    first, last = np.broadcast_arrays(stage == 0, stage == rows.last_stage[:, None])
+    return first, last
+
+
+def beside_layers_s(rows: Rows, stage: Array, first_s: Array, last_s: Array, hop_s: Array) -> Array:
+    """Seconds per micro-batch of a stage beside its layers, [R, S]: what first and last run, and sends, [R] each."""
+    first, last = ends_of(rows, stage)
+    ends: Array = first * first_s[:, None] + last * last_s[:, None]
+    return hop_s[:, None] + ends
+
+
 @dataclass(frozen=True)
 class StageCosts:
     """What one stage of each of R rows costs, as numbers: the coefficients that cuts are chosen by.
@@ -80,14 +93,11 @@ class StageCosts:
 
     def ends(self, stage: Array) -> tuple[Array, Array]:
         """Whether each stage is the first and the last of its row, [R, S] each."""
-        first, last = np.broadcast_arrays(stage == 0, stage == self.rows.last_stage[:, None])
-        return first, last
+        return ends_of(self.rows, stage)
 
     def ends_s(self, stage: Array) -> Array:
         """Seconds per micro-batch of a stage beside its layers, [R, S]."""
-        first, last = self.ends(stage)
-        ends: Array = first * self.first_s[:, None] + last * self.last_s[:, None]
-        return self.hop_s[:, None] + ends
+        return beside_layers_s(self.rows, stage, self.first_s, self.last_s, self.hop_s)
 
     def ends_bytes(self, stage: Array, working: Array) -> Array:
         """Bytes of a stage beside its layers' state and saved activations, [R, S].
@@ -196,7 +206,7 @@ class StageTable:
     def stage_s(self, stage: Array, counts: Array) -> Array:
         """Seconds per micro-batch of stages with `counts` layers of each lane, [R, S] from [R, S, Q]."""
         layers: Array = np.einsum("rsk,rk->rs", counts, self.layer_s)
-        return self.costs.ends_s(stage) + layers
+        return beside_layers_s(self.rows, stage, self.first.total, self.last.total, self.hop_s) + layers
 
     def stage_bytes(self, stage: Array, counts: Array) -> Array:
         """Bytes of stages on one device, [R, S]."""

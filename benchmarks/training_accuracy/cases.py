@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ import yaml
 from training_accuracy.machines import cluster_of
 from training_accuracy.models import model_of
 from training_accuracy.remat import ASSUMED, Remat, remat_of
-from training_accuracy.software import JAX, JAX_GPU, software_of, source_of
+from training_accuracy.software import JAX, JAX_GPU, dispatches_once, software_of, source_of
 
 from meshwright.costmodel.estimate import complete, stage_counts, step_seconds, table_of
-from meshwright.costmodel.framework import FRAMEWORKS, Framework
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.policies import tensor_bits
 from meshwright.costmodel.setting import Setting
@@ -89,7 +89,7 @@ class Case:
             return f"BigScience {self.setting.model.hidden}"
         return name if name.startswith("MPT") else name.split()[0] if name.startswith("MaxText") else name
 
-    @property
+    @cached_property
     def config(self) -> str:
         row = self.row
         keys = ("dtype", "global_batch", "micro_batch", "remat", "offload", "task")
@@ -186,11 +186,14 @@ def _setting(row: Mapping[str, Any], software: str, assumed: list[str]) -> Setti
     found = setting_of(
         model, cluster_of(row), training, overlap=overlap, framework="jax" if software in (JAX, JAX_GPU) else "megatron"
     )
-    return replace(found, framework=_framework(found.framework, software))
-
-
-def _framework(base: Framework, software: str) -> Framework:
-    return replace(base, software=software, chooses=frozenset(TENSORS), offloads=frozenset(TENSORS))
+    habits = replace(
+        found.framework,
+        software=software,
+        chooses=frozenset(TENSORS),
+        offloads=frozenset(TENSORS),
+        dispatches_once=dispatches_once(row),
+    )
+    return replace(found, framework=habits)
 
 
 def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: list[str]) -> Layout:

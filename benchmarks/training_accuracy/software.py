@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-MEGATRON, OLD_MEGATRON, FSDP, FOUNDRY, JAX, JAX_GPU = (
-    "megatron-core", "megatron-2021", "torch-fsdp", "llm-foundry", "jax", "jax-gpu",
+MEGATRON, OLD_MEGATRON, OLD_DEEPSPEED, FSDP, FOUNDRY, JAX, JAX_GPU = (
+    "megatron-core", "megatron-2021", "deepspeed-2021", "torch-fsdp", "llm-foundry", "jax", "jax-gpu",
 )  # fmt: skip
 # First part of a row's id.
 BY_SOURCE = {
@@ -63,22 +63,38 @@ def software_of(row: Mapping[str, Any]) -> str:
     gpu = not row["hardware"]["chip"].startswith("TPU")
     if "MaxText" in text or "Pax" in text:
         return JAX_GPU if gpu else JAX
+    if start in ("narayanan", "dsazure") and row["layout"].get("zero_stage") == 3:
+        return OLD_DEEPSPEED
     if start in BY_SOURCE:
         return BY_SOURCE[start]
     if not gpu:
         return JAX
     if start == "mlm" and "a100" in row["id"]:
         return OLD_MEGATRON
-    return MEGATRON + _graphs(row)
+    return MEGATRON + _state(row)
 
 
-def _graphs(row: Mapping[str, Any]) -> str:
-    """How the layers of a mixture are launched, where a row says so."""
+def _state(row: Mapping[str, Any]) -> str:
+    """How a mixture is dispatched and launched, as far as a row says so."""
     if not row["model"].get("experts"):
         return ""
-    note = f"{row.get('note', '')} {row['software']}".lower()
-    if "full_iteration" in note or "full iteration" in note or "local" in note and "graphs: local" in note:
-        return "/full-graphs"
-    if "cuda graphs" in note:
-        return "/te-graphs"
-    return ""
+    note = f"{row.get('note') or ''} {row['software']}".lower()
+    if "full_iteration" in note or _release(row) >= (0, 5):
+        return "/graphs"
+    if "tokendrop" in row["id"] or "capacity factor" in note:
+        return "/static"
+    if "alltoall" in note or "all-to-all" in note or "recipe v25" in note:
+        return "/all-to-all"
+    return "/layer-graphs" if "cuda graphs" in note else ""
+
+
+def _release(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of Megatron-Bridge; (0,) where the row names none."""
+    _, _, version = row["software"].partition("Megatron-Bridge v")
+    return tuple(int(n) for n in version.split(".")) if version else (0,)
+
+
+def dispatches_once(row: Mapping[str, Any]) -> bool:
+    """Whether tokens go to a node once for all of their experts there."""
+    note = f"{row.get('note') or ''} {row['software']}".lower()
+    return "hybridep" in note or "deepep" in note or _release(row) >= (0, 5)
