@@ -34,6 +34,7 @@ RECOMPUTE = {"none": "none", "attention": "attn_only", "full": "full"}
 FRAMEWORK = Framework(
     software="calculon",
     dispatches_once=False,
+    gathers_ahead=False,
     name="calculon", grad_bytes=2, accum_bytes=0, reduce_bytes=2, shards_vectors=True, embedding_gathers=0,
     head_gathers=0, gather_depth=1, logits_bytes=2, logits_tp_bytes=0, loss_width_bytes=0, unfused_factor=1.0,
     recomputes_last_product=True, chooses=frozenset(), offloads=frozenset(), reserve_bytes=0, reserve_share=0.0,

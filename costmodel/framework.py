@@ -32,6 +32,7 @@ class Framework:
         chooses: tensors that it saves or repeats by name, apart from the named recompute policies.
         offloads: tensors that it keeps on the host by name, apart from keeping there all that is saved.
         dispatches_once: tokens go to a scale-up domain once, however many of their experts are there (DeepEP, HybridEP).
+        gathers_ahead: under ZeRO-1 and 2 updated weights are gathered behind the next forward pass, not in the step's end.
         uneven_chunks: chunks of an interleaved stage may hold different numbers of layers (`legal.chunk_periods`).
         reserve_bytes: fixed bytes of context and communication buffers.
         reserve_share: share of the device's memory lost to the allocator.
@@ -54,6 +55,7 @@ class Framework:
     chooses: frozenset[str]
     offloads: frozenset[str]
     dispatches_once: bool
+    gathers_ahead: bool
     uneven_chunks: bool
     reserve_bytes: int
     reserve_share: float
@@ -86,6 +88,7 @@ FRAMEWORKS: dict[str, Framework] = {
         chooses=frozenset(TENSORS) - {"input"},
         offloads=frozenset({"input", "latent", "qkv", "core", "out", "up", "expert_up", "expert_down"}),
         dispatches_once=False,
+        gathers_ahead=False,
         uneven_chunks=False,
         reserve_bytes=2**28,
         reserve_share=0.02,
@@ -108,6 +111,7 @@ FRAMEWORKS: dict[str, Framework] = {
         chooses=frozenset(),  # recomputes by module, not by tensor
         offloads=frozenset(),
         dispatches_once=False,
+        gathers_ahead=True,  # --overlap-param-gather
         uneven_chunks=True,  # --pipeline-model-parallel-layout names the layers of every chunk
         reserve_bytes=2**30,
         reserve_share=0.06,

@@ -106,6 +106,9 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         # ends the step: they hide no collective of the layer, and nothing else hides the reduction.
         apart = shapes.weight_grad_s[shapes.lanes[lane]]
         window, hides = np.where(rows.splits, window - apart, window), np.where(rows.splits, apart, backward)
+    if setting.framework.gathers_ahead:
+        # Two thirds of what is reduced are gradients, behind backward, one is weights, behind forward, itself half of that.
+        hides = hides + np.where((rows.zero == 1) | (rows.zero == 2), kind.forward[of], 0.0)
     waits, excess, comm_s = _exposed(setting, window, loads, share)
     parts |= waits
     streamed = state_bytes(setting, rows, params, params, GATHERS)

@@ -163,7 +163,7 @@ class Rates:
             matmul_flop_per_s=product_flop_per_s(chip, eff, setting.training.compute_dtype),
             head_flop_per_s=wide * (eff.pinned_mfu or eff.matmul),
             attention_flop_per_s=wide * (eff.pinned_mfu or eff.attention),
-            m0=eff.matmul_m0,
+            m0=eff.matmul_m0 * max(1.0, chip.peak_flop_per_s(setting.training.compute_dtype) / wide),
             n0=eff.matmul_n0,
             expert_share=eff.expert_matmul,
             hbm_bytes_per_s=hbm_bytes_per_s(chip, eff),

@@ -52,6 +52,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("architectures.hopper.attention", 0.45, 0.3, most=1.0),
     Parameter("architectures.blackwell.attention", 0.42, 0.3, most=1.0),
     Parameter("software.torch-fsdp.common.attention", 1.0, 0.3, of="attention"),
+    Parameter("software.torch-fsdp.architectures.hopper.attention", 0.30, 0.3, most=1.0),
     Parameter("software.llm-foundry.common.attention", 1.0, 0.3, of="attention"),
     Parameter("software.llm-foundry.architectures.hopper.attention", 0.25, 0.4, most=1.0),
     Parameter("software.megatron-2021.common.score_bytes", 20.0, 0.4),
