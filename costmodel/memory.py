@@ -6,6 +6,7 @@ hold the same experts (edp). Activations: saved bytes times micro-batches in fli
 the loss need while they run; the larger of the two counts on the last stage.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,6 @@ from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.mtp import saved_beside_layer
 from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
 from meshwright.costmodel.pipeline import at_end, at_start
-from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.tower import saved_beside_layers
@@ -103,18 +103,17 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     """All coefficients of the rows."""
     rows, kinds = shapes.rows, range(len(shapes.lanes))
     nothing = np.zeros(len(rows))
-    trained = shapes.trained
-    per_kind = [
-        _state(setting, *(((*x.params[k], x.vectors[k])) for x in (shapes, trained)), rows) for k in kinds
-    ]
+
+    def of_lane(lane: int) -> dict[str, Array]:
+        return _state(setting, shapes, lambda x: (*x.params[lane], x.vectors[lane]))
+
+    per_kind = [of_lane(k) for k in kinds]
     stays = np.stack([_kept(setting, shapes, k) for k in kinds], axis=1)
     saved, kept = (
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
-    embedding = _state(
-        setting, *((x.first_params, nothing, x.first_vectors) for x in (shapes, trained)), rows
-    )
-    last = _state(setting, *((x.last_params, x.last_routed, x.last_vectors) for x in (shapes, trained)), rows)
+    embedding = _state(setting, shapes, lambda x: (x.first_params, nothing, x.first_vectors))
+    last = _state(setting, shapes, lambda x: (x.last_params, x.last_routed, x.last_vectors))
     mtp, mtp_away, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing,) * 3
     tower, tower_peak = _tower(setting, shapes) if setting.training.images else (nothing,) * 2
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
@@ -155,14 +154,15 @@ def bytes_per_param(framework: Framework, optimizer: str, accumulates: bool | Ar
     }
 
 
-def _state(setting: Setting, every: _Held, trained: _Held, rows: Rows) -> dict[str, Array]:
-    """Bytes by part of all parameters and of those that are trained."""
-    fw, held = setting.framework, []
+def _state(setting: Setting, shapes: Shapes, held: Callable[[Shapes], _Held]) -> dict[str, Array]:
+    """Bytes by part of what is held of all parameters and of those that are trained."""
+    fw, rows, cut = setting.framework, shapes.rows, []
+    every, trained = held(shapes), held(shapes.trained)
     ways = zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
     for (z, ze), (plain, routed, vectors) in zip(ways, (trained, trained, every), strict=True):
         whole = 0.0 if fw.shards_vectors else vectors
-        held.append((plain - whole) / z + whole + routed / ze)
-    opt, grad, par = held
+        cut.append((plain - whole) / z + whole + routed / ze)
+    opt, grad, par = cut
     each = bytes_per_param(fw, setting.training.optimizer, rows.micro_batches > 1)
     own = {"parameters": par, "master": opt, "optimizer": opt, "gradients": grad}
     return {part: each[part] * own[part] for part in STATE_PARTS}
