@@ -86,11 +86,12 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
     spec, params = setting.model.kinds[shapes.lanes[lane]], shapes.params[lane]
     launch_s = setting.rates.moe_launch_s if spec.ffn.experts else setting.rates.launch_s
     idle = np.maximum(launch_s - compute - repeated, 0.0)
+    trained = shapes.trained.params[lane]
     found = {
         "tp": _tp_loads(setting, spec, shapes.shape, chosen, comm),
         "cp": _cp_loads(setting, spec, rows, shapes.shape, chosen, comm),
         "ep": _ep_loads(setting, spec, rows, shapes.shape, chosen, comm),
-        "fsdp": fsdp_loads(setting, params, GATHERS, rows, comm),
+        "fsdp": fsdp_loads(setting, params, trained, GATHERS, rows, comm),
     }
     loads = {c: load for c, load in found.items() if load is not None}
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
@@ -111,7 +112,7 @@ def layer_seconds(setting: Setting, lane: int, shapes: Shapes, comm: Comm) -> Se
         hides = hides + np.where((rows.zero == 1) | (rows.zero == 2), kind.forward[of], 0.0)
     waits, excess, comm_s = _exposed(setting, window, loads, share)
     parts |= waits
-    streamed = state_bytes(setting, rows, params, params, GATHERS)
+    streamed = state_bytes(setting, rows, params, trained, GATHERS)
     wait = wait_s(setting, streamed, chosen.host, sum(parts.values(), np.zeros(len(rows))))
     if wait is not None:
         parts["offload"] = wait
@@ -221,9 +222,14 @@ def _ep_loads(
 
 
 def fsdp_loads(
-    setting: Setting, params: tuple[Array, Array], times: int, rows: Rows, comm: Comm
+    setting: Setting,
+    params: tuple[Array, Array],
+    trained: tuple[Array, Array],
+    times: int,
+    rows: Rows,
+    comm: Comm,
 ) -> Array | None:
-    """Weights gathered `times` per micro-batch (ZeRO-3), gradients scattered once (ZeRO-2 and 3).
+    """Weights gathered `times` per micro-batch (ZeRO-3), gradients of trained ones scattered once (ZeRO-2 and 3).
 
     Weights that stay after forward (`reshard` false) are gathered once. Also with micro-batches in flight: backward
     of one frees what forward of the next must gather again.
@@ -231,16 +237,17 @@ def fsdp_loads(
     if not (rows.zero >= 2).any():
         return None
     each = np.where(rows.reshard > 0, times, min(times, 1))
-    gathers, scatters = each * (rows.zero == 3), 1 * (rows.zero >= 2)
-    wire = setting.framework.reduce_bytes
+    gathers, wire = each * (rows.zero == 3), setting.framework.reduce_bytes
     loads = np.zeros(1)
     # As so many collectives of their mean size: the sum of best cases of different sizes is no bound, since one
     # may wait for a level's latency and another for another level's rate.
-    count = gathers + scatters
-    mean = (BF16 * gathers + wire * scatters) / np.maximum(count, 1)
-    for group, held in zip(("shard", "edp"), params, strict=True):
+    for group, held, own in zip(("shard", "edp"), params, trained, strict=True):
         if held.any():
-            loads = loads + count[:, None] * comm.gather(group, mean * held)
+            scatters = own.any() * (rows.zero >= 2)
+            count = gathers + scatters
+            most = np.maximum(count, 1)
+            size = (BF16 * gathers + wire * scatters) / most * held - wire * scatters / most * (held - own)
+            loads = loads + count[:, None] * comm.gather(group, size)
     return loads
 
 
@@ -253,29 +260,43 @@ def ends_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> tuple[Seconds,
     none_routed = np.zeros(len(rows))
     out = []
     fw = setting.framework
-    for forward, params, trained, times, crossings in (
+    own, (table, head) = shapes.trained, shapes.frozen_ends_s
+    model = setting.model
+    for forward, less, params, trained, held, times, crossings in (
         (
             shapes.embedding_s,
+            table,
             shapes.embedding_params,
-            shapes.embedding_params,
+            own.embedding_params,
+            own.embedding_params,
             fw.embedding_gathers,
-            TABLE_CROSSINGS,
+            TABLE_CROSSINGS if model.table.trained else 1,  # no gradient comes back
         ),
-        (shapes.head_s, shapes.head_params, shapes.head_held, fw.head_gathers, HEAD_CROSSINGS),
+        (
+            shapes.head_s,
+            head,
+            shapes.head_params,
+            own.head_params,
+            own.head_held,
+            fw.head_gathers,
+            HEAD_CROSSINGS
+            if model.head_matrix.trained
+            else HEAD_CROSSINGS - 1,  # nor is the input gathered again
+        ),
     ):
-        compute = 3.0 * forward
+        compute = 3.0 * forward - less
         loads = {
             "tp": None if tp is None else crossings * tp,
-            "fsdp": fsdp_loads(setting, (params, none_routed), times, rows, comm),
+            "fsdp": fsdp_loads(setting, (params, none_routed), (trained, none_routed), times, rows, comm),
         }
         used = {c: load for c, load in loads.items() if load is not None}
         share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in used}
         parts = {"compute": compute} | exposed(setting, compute, used, share)
-        streamed = state_bytes(setting, rows, (params, none_routed), (trained, none_routed), 1)
+        streamed = state_bytes(setting, rows, (params, none_routed), (held, none_routed), 1)
         nothing = np.zeros_like(forward)
         if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
             parts["offload"] = wait
-        out.append(Seconds(parts, 2.0 * forward, nothing, {}, streamed))
+        out.append(Seconds(parts, 2.0 * forward - less, nothing, {}, streamed))
     return out[0], out[1]
 
 

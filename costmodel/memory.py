@@ -6,19 +6,20 @@ hold the same experts (edp). Activations: saved bytes times micro-batches in fli
 the loss need while they run; the larger of the two counts on the last stage.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.backward import trains_tower
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.mtp import saved_beside_layer
 from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
 from meshwright.costmodel.pipeline import at_end, at_start
-from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 from meshwright.costmodel.tower import saved_beside_layers
@@ -29,6 +30,7 @@ Array = NDArray[Any]
 
 MASTER_BYTES = 4
 ROUNDING_BYTES = 0.1  # sums of the same bytes in another order differ by less
+_Held = tuple[Array, Array, Array]  # plain and routed parameters, and the plain ones in vectors
 STATE_PARTS = ("parameters", "master", "optimizer", "gradients")
 
 
@@ -101,13 +103,17 @@ def memory_costs(setting: Setting, shapes: Shapes) -> MemoryCosts:
     """All coefficients of the rows."""
     rows, kinds = shapes.rows, range(len(shapes.lanes))
     nothing = np.zeros(len(rows))
-    per_kind = [_state(setting, *shapes.params[k], shapes.vectors[k], rows) for k in kinds]
+
+    def of_lane(lane: int) -> dict[str, Array]:
+        return _state(setting, shapes, lambda x: (*x.params[lane], x.vectors[lane]))
+
+    per_kind = [of_lane(k) for k in kinds]
     stays = np.stack([_kept(setting, shapes, k) for k in kinds], axis=1)
     saved, kept = (
         np.stack([getattr(shapes.chosen[k], at) for k in kinds], axis=1) for at in ("device", "host")
     )
-    embedding = _state(setting, shapes.first_params, nothing, shapes.first_vectors, rows)
-    last = _state(setting, shapes.last_params, shapes.last_routed, shapes.last_vectors, rows)
+    embedding = _state(setting, shapes, lambda x: (x.first_params, nothing, x.first_vectors))
+    last = _state(setting, shapes, lambda x: (x.last_params, x.last_routed, x.last_vectors))
     mtp, mtp_away, mtp_peak = _mtp(setting, shapes) if setting.training.mtp else (nothing,) * 3
     tower, tower_peak = _tower(setting, shapes) if setting.training.images else (nothing,) * 2
     moved = {part: rows.offloads(what) for what, parts in ON_HOST.items() for part in parts}
@@ -148,26 +154,32 @@ def bytes_per_param(framework: Framework, optimizer: str, accumulates: bool | Ar
     }
 
 
-def _state(setting: Setting, plain: Array, routed: Array, vectors: Array, rows: Rows) -> dict[str, Array]:
-    fw = setting.framework
-    whole = 0.0 if fw.shards_vectors else vectors
+def _state(setting: Setting, shapes: Shapes, held: Callable[[Shapes], _Held]) -> dict[str, Array]:
+    """Bytes by part of what is held of all parameters and of those that are trained."""
+    fw, rows, cut = setting.framework, shapes.rows, []
+    every, trained = held(shapes), held(shapes.trained)
     ways = zip(zero_ways(rows), expert_zero_ways(rows), strict=True)
-    opt, grad, par = ((plain - whole) / z + whole + routed / ze for z, ze in ways)
+    for (z, ze), (plain, routed, vectors) in zip(ways, (trained, trained, every), strict=True):
+        whole = 0.0 if fw.shards_vectors else vectors
+        cut.append((plain - whole) / z + whole + routed / ze)
+    opt, grad, par = cut
     each = bytes_per_param(fw, setting.training.optimizer, rows.micro_batches > 1)
-    held = {"parameters": par, "master": opt, "optimizer": opt, "gradients": grad}
-    return {part: each[part] * held[part] for part in STATE_PARTS}
+    own = {"parameters": par, "master": opt, "optimizer": opt, "gradients": grad}
+    return {part: each[part] * own[part] for part in STATE_PARTS}
 
 
 def _deferred(shapes: Shapes) -> Array:
     """Inputs of a layer's products and gradients of their outputs, [R, Q]: together what a fused layer saves.
 
     A gradient is as large as the output, and each output is saved once as an input or beside it. They stay whatever
-    the policy: what recompute repeats for the input gradient, the weight gradient needs too.
+    the policy: what recompute repeats for the input gradient, the weight gradient needs too. Layers of which nothing is
+    trained have none.
     """
     rows, lanes = shapes.rows, range(len(shapes.lanes))
     if not rows.splits.any():
         return np.zeros((len(rows), len(lanes)))
-    kept = np.stack([shapes.of_lane(q).fused[shapes.of_row] for q in lanes], axis=1)
+    own = [any(w.trained for w in kind.weights) for kind in shapes.setting.model.kinds]
+    kept = np.stack([own[shapes.lanes[q]] * shapes.of_lane(q).fused[shapes.of_row] for q in lanes], axis=1)
     return np.where(rows.splits[:, None], kept, 0.0)
 
 
@@ -184,12 +196,15 @@ def _kept(setting: Setting, shapes: Shapes, kind: int) -> Array:
 def _state_in_transit(setting: Setting, shapes: Shapes) -> Array:
     """Gradients on their way to the host and weights on their way from it, of the heaviest layer or end."""
     rows, nothing = shapes.rows, np.zeros(len(shapes.rows))
-    pieces = [*shapes.params, (shapes.embedding_params, nothing), (shapes.head_held, nothing)]
-    if setting.training.images:
-        pieces += [*shapes.tower_layer.params, (shapes.tower_ends[0], nothing)]
     held = nothing
-    for what, size in (("gradients", setting.framework.grad_bytes), ("parameters", BF16)):
+    for what, size, of in (
+        ("gradients", setting.framework.grad_bytes, shapes.trained),
+        ("parameters", BF16, shapes),
+    ):
         if rows.offloads(what).any():
+            pieces = [*of.params, (of.embedding_params, nothing), (of.head_held, nothing)]
+            if setting.training.images:
+                pieces += [*of.tower_layer.params, (of.tower_ends[0], nothing)]
             heaviest = np.max([shards(rows, plain, routed, what) for plain, routed in pieces], axis=0)
             held = held + BUFFERS * size * heaviest
     return held
@@ -204,7 +219,7 @@ def _working(setting: Setting, shapes: Shapes) -> Array:
     rows, shape, out = shapes.rows, shapes.shape, []
     for lane, chosen in enumerate(shapes.chosen):
         kind, spec = shapes.of_lane(lane), setting.model.kinds[shapes.lanes[lane]]
-        fused = kind.fused[shapes.of_row]
+        fused = kind.whole[shapes.of_row]
         again = np.maximum(fused - chosen.device, 0.0)
         away = chosen.repeats | (chosen.host > 0)
         buffers = BUFFERS * kind.policies.largest(setting.framework)[shapes.of_row]
@@ -220,11 +235,14 @@ def _gathers(setting: Setting, shapes: Shapes) -> Array:
     """Whole layers gathered at once and the whole gradient of one; the heaviest kind. Weights that stay gathered
     are state."""
     rows = shapes.rows
-    heaviest = np.max([plain + routed for plain, routed in shapes.params], axis=0)
+    heaviest, trained = (
+        np.max([plain + routed for plain, routed in x.params], axis=0) for x in (shapes, shapes.trained)
+    )
     copies = np.where((rows.zero == 3) & (rows.reshard > 0), setting.framework.gather_depth * BF16, 0)
     # A gradient that is not kept where it is made: reduced to a shard, or gone to the host.
     apart = (rows.zero >= 2) | (rows.offloads("gradients") & (rows.dp * rows.cp == 1))
-    held: Array = heaviest * (copies + np.where(apart, setting.framework.grad_bytes, 0))
+    grads = np.where(apart, setting.framework.grad_bytes, 0)
+    held: Array = heaviest * (copies + grads) - (heaviest - trained) * grads
     return held
 
 
@@ -237,7 +255,8 @@ def _loss(setting: Setting, shapes: Shapes) -> Array:
     rows, shape = shapes.rows, shapes.shape
     per_logit = fw.logits_bytes + np.where(rows.tp > 1, fw.logits_tp_bytes, 0)
     logits = per_logit * shape.tokens * head.params / setting.model.hidden / rows.tp
-    gathered = np.where(rows.zero == 3, 2 * BF16 * head.params / rows.tp, 0.0)
+    copies = 1 + head.trained  # its gradient is as large
+    gathered = np.where(rows.zero == 3, copies * BF16 * head.params / rows.tp, 0.0)
     passes = 1 + setting.training.mtp
     held: Array = passes * (logits + fw.loss_width_bytes * shape.tokens * setting.model.hidden) + gathered
     return held
@@ -256,7 +275,10 @@ def _mtp(setting: Setting, shapes: Shapes) -> tuple[Array, Array, Array]:
 
 
 def _tower(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
-    """Bytes that the vision tower saves on the first stage, and bytes while it runs backward, [R] each."""
+    """Bytes that the vision tower saves on the first stage, and bytes while it runs backward, [R] each.
+
+    One that is not trained saves nothing; while it runs it counts as if it ran backward.
+    """
     tower, layer, one = setting.model.tower, setting.tower_layer, shapes.tower_layer
     assert tower is not None
     rows, (ends, vectors) = one.rows, shapes.tower_ends
@@ -267,6 +289,7 @@ def _tower(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
     stays = np.where((rows.reshard == 0) & (rows.shard > 1), gathers, 0.0)
     kept = tower.layers * _kept(layer, one, 0) + BF16 * stays
     saved = held * (tower.layers * one.chosen[0].device + beside) + late * deferred + kept
+    saved = saved * trains_tower(setting.model)
     gathered = np.where(rows.zero == 3, 2 * BF16 * ends, 0.0)  # with the gradient, as of the head
     peak = np.maximum(_working(layer, one)[:, 0] + _gathers(layer, one), beside + gathered)
     return saved, peak + _state_in_transit(setting, shapes)

@@ -19,6 +19,8 @@ class Shard(StrEnum):
     VOCAB = "vocab"  # vocabulary dimension over tp
     EXPERT_COLUMN = "expert_column"  # routed expert: `count` over ep, output dimension over etp
     EXPERT_ROW = "expert_row"  # routed expert: `count` over ep, input dimension over etp
+    COPY = "copy"  # of adapters: a copy on every tp rank, that meets all tokens there
+    EXPERT_COPY = "expert_copy"  # of a routed expert's adapters: `count` over ep, a copy on every etp rank
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Weight:
     shard: Shard
     matmul: bool = True  # every token (or every routed token) is multiplied by it
     count: int = 1  # experts
+    trained: bool = True  # it has gradients
+    adapts: str = ""  # of a low-rank adapter (costmodel/trainable.py): the operator that it is part of
 
     @property
     def params(self) -> int:
@@ -38,7 +42,20 @@ class Weight:
 
     @property
     def routed(self) -> bool:
-        return self.shard in (Shard.EXPERT_COLUMN, Shard.EXPERT_ROW)
+        return self.shard in (Shard.EXPERT_COLUMN, Shard.EXPERT_ROW, Shard.EXPERT_COPY)
+
+
+def operator_of(weight: Weight) -> str:
+    """The operator of a layer (costmodel/operators.py) that a product belongs to."""
+    if weight.adapts:
+        return weight.adapts
+    if weight.name.startswith("attn."):
+        return {Shard.ROW: "out", Shard.REPLICATED: "latent"}.get(weight.shard, "qkv")
+    if weight.name.startswith("router"):
+        return "router"
+    if weight.routed:
+        return "expert_down" if weight.shard is Shard.EXPERT_ROW else "expert_up"
+    return "down" if weight.shard is Shard.ROW else "up"
 
 
 @dataclass(frozen=True)
@@ -78,12 +95,13 @@ class LayerKind:
 
     @property
     def params(self) -> int:
-        return sum(w.params for w in self.weights)
+        return sum(w.params for w in self.weights if not w.adapts)
 
     @property
     def active_params(self) -> int:
         """Parameters that one token meets."""
-        return sum(w.params if not w.routed else w.params // w.count * self.ffn.top_k for w in self.weights)
+        own = [w for w in self.weights if not w.adapts]
+        return sum(w.params if not w.routed else w.params // w.count * self.ffn.top_k for w in own)
 
 
 @dataclass(frozen=True)

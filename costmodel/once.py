@@ -33,22 +33,28 @@ class Once:
     def rows(self) -> Rows:
         return self.shapes.rows
 
+    @property
+    def trained(self) -> Shapes:
+        """Only what is trained is reduced and updated."""
+        return self.shapes.trained
+
     def params(self, stage: Array, counts: Array) -> tuple[Array, Array]:
-        """Plain and routed parameters of stages with `counts` layers of each kind, on one device before ZeRO."""
-        params, last = self.shapes.params, self.rows.last_stage[:, None]
+        """Plain and routed parameters that are trained on stages with `counts` layers of each kind, on one device before
+        ZeRO."""
+        params, last = self.trained.params, self.rows.last_stage[:, None]
         plain = np.einsum("rsk,rk->rs", counts, np.stack([p for p, _ in params], axis=1))
         routed = np.einsum("rsk,rk->rs", counts, np.stack([r for _, r in params], axis=1))
-        first_s, at_last = (stage == 0) * self.shapes.first_params[:, None], stage == last
-        plain = plain + first_s + at_last * self.shapes.last_params[:, None]
-        return plain, routed + at_last * self.shapes.last_routed[:, None]
+        first_s, at_last = (stage == 0) * self.trained.first_params[:, None], stage == last
+        plain = plain + first_s + at_last * self.trained.last_params[:, None]
+        return plain, routed + at_last * self.trained.last_routed[:, None]
 
     @cached_property
     def mean_params(self) -> tuple[Array, Array]:
-        """Plain and routed parameters of a stage with the mean share of everything, [R, 1] each."""
-        params, counts, pp = self.shapes.params, self.shapes.layers_by_lane, self.rows.pp
+        """The same of a stage with the mean share of everything, [R, 1] each."""
+        params, counts, pp = self.trained.params, self.shapes.layers_by_lane, self.rows.pp
         plain = sum(n * p for n, (p, _) in zip(counts, params, strict=True))
-        plain = plain + self.shapes.first_params + self.shapes.last_params
-        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True)) + self.shapes.last_routed
+        plain = plain + self.trained.first_params + self.trained.last_params
+        routed = sum(n * r for n, (_, r) in zip(counts, params, strict=True)) + self.trained.last_routed
         return (plain / pp)[:, None], (routed / pp)[:, None]
 
     def reduction_s(self, plain: Array, routed: Array) -> Array:
@@ -61,7 +67,7 @@ class Once:
         if not (self.setting.model.tied or self.setting.training.mtp):
             return np.zeros(np.broadcast_shapes(stage.shape, (len(rows), 1)))
         size = np.where(
-            rows.last_stage > 0, self.setting.framework.reduce_bytes * self.shapes.table_params, 0.0
+            rows.last_stage > 0, self.setting.framework.reduce_bytes * self.trained.table_params, 0.0
         )
         at_end = (stage == 0) | (stage == rows.last_stage[:, None])
         seconds: Array = at_end * duration(self.comm.send("pp", size))[:, None]

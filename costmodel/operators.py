@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.model import Attention, LayerKind, ModelSpec, Shard, Weight
+from meshwright.costmodel.backward import FIRST, READS, trains_tower, unread_tensors
+from meshwright.costmodel.model import Attention, LayerKind, ModelSpec, Shard, Weight, operator_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Rates, Setting
 
@@ -72,20 +73,9 @@ class Shape:
         return self.tokens * kind.ffn.top_k * self.etp / self.tp
 
 
-def operator_of(weight: Weight) -> str:
-    """The operator a product belongs to."""
-    if weight.name.startswith("attn."):
-        return {Shard.ROW: "out", Shard.REPLICATED: "latent"}.get(weight.shard, "qkv")
-    if weight.name.startswith("router"):
-        return "router"
-    if weight.routed:
-        return "expert_down" if weight.shard is Shard.EXPERT_ROW else "expert_up"
-    return "down" if weight.shard is Shard.ROW else "up"
-
-
 def tp_ways(weight: Weight, kind: LayerKind | None, tp: Array) -> Array:
     """Ways tensor parallelism cuts a weight; key and value projections not beyond the kv heads."""
-    if weight.shard is Shard.REPLICATED or weight.routed:
+    if weight.shard in (Shard.REPLICATED, Shard.COPY) or weight.routed:
         return np.ones_like(tp)
     if kind is not None and weight.name.startswith(("attn.k", "attn.v")) and weight.shard is Shard.COLUMN:
         return np.minimum(tp, kind.attention.kv_heads)
@@ -158,12 +148,24 @@ def forward_s(setting: Setting, kind: LayerKind, shape: Shape) -> dict[str, Arra
     return out
 
 
+def backward_s(
+    setting: Setting, kind: LayerKind, shape: Shape, forward: dict[str, Array]
+) -> dict[str, Array]:
+    """Seconds of each operator backward, from those forward: products with frozen weights make no weight gradient."""
+    out = {name: BACKWARD[name] * seconds for name, seconds in forward.items()}
+    for weight in kind.weights:
+        if weight.matmul and not weight.trained:
+            name = operator_of(weight)
+            out[name] = out[name] - _weight_s(setting.rates, kind, weight, shape)
+    return out
+
+
 def weight_grad_s(setting: Setting, kind: LayerKind, shape: Shape) -> Array:
-    """Seconds of the weight gradients of one layer: of every product the half of its backward pass.
+    """Seconds of the weight gradients of one layer: of every product that is trained the half of its backward pass.
 
     What else runs backward, the attention kernel's and elementwise work, makes gradients of the input.
     """
-    products = (_weight_s(setting.rates, kind, w, shape) for w in kind.weights if w.matmul)
+    products = (_weight_s(setting.rates, kind, w, shape) for w in kind.weights if w.matmul and w.trained)
     return sum(products, np.zeros_like(shape.tokens))
 
 
@@ -190,6 +192,15 @@ def embedding_s(setting: Setting, shape: Shape) -> Array:
 def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
     """Bytes of each tensor that backward wants from one layer, one micro-batch on one device.
 
+    Inputs of products with frozen weights alone are not among them.
+    """
+    unread = unread_tensors(kind)
+    return {name: size for name, size in tensor_bytes(kind, shape).items() if name not in unread}
+
+
+def tensor_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
+    """Bytes of each tensor of one layer that some backward pass wants, one micro-batch on one device.
+
     Named after the operator that makes it; `input` is the layer's input.
     """
     a, ffn = kind.attention, kind.ffn
@@ -204,7 +215,9 @@ def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
         "qkv": cut * a.heads * a.qk_head_dim + kv,
         "core": cut * a.heads * a.v_head_dim + log_sum,
     }
-    if latent := sum(w.cols for w in kind.weights if operator_of(w) == "latent" and w.matmul):
+    if latent := sum(
+        w.cols for w in kind.weights if operator_of(w) == "latent" and w.matmul and not w.adapts
+    ):
         out["latent"] = BF16 * shape.tokens / shape.spread * latent
     if not kind.parallel:
         out |= {"out": residual, "norm2": residual}
@@ -218,6 +231,13 @@ def saved_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
             "expert_act": routed / shape.etp * ffn.expert_width,
             "expert_down": routed * hidden,
         }
+    # What lies between the two matrices of an adapter is saved and made again with the input of both.
+    for weight in kind.weights:
+        if weight.name.endswith(FIRST):
+            name = next(t for t in READS[weight.adapts] if t in out)
+            met = shape.tokens / (shape.spread if weight.shard is Shard.REPLICATED else 1)
+            met = shape.routed_tokens(kind) * shape.imbalance if weight.routed else met
+            out[name] = out[name] + BF16 * met * weight.cols
     return out
 
 
@@ -276,12 +296,22 @@ def model_flops(setting: Setting) -> float:
 
     Three times forward: products of active parameters (the token table is a look-up), and the attention
     kernel with its causal half only; multi-token-prediction modules and the vision tower, if they are trained, among
-    them. This is the numerator of MFU.
+    them. This is the numerator of MFU. Of frozen weights products count twice forward: once there and once for the
+    gradient of the input, and once in a vision tower, before which nothing is trained.
     """
     model, training = setting.model, setting.training
     token = token_flops(model, training.seq_len) + training.mtp * mtp_flops(model, training.seq_len)
     images = training.images * image_flops(model) if training.images else 0.0
-    return TRAIN * (token * training.global_batch_tokens + images * training.sequences)
+    most = TRAIN * (token * training.global_batch_tokens + images * training.sequences)
+    unseen = 0.0 if model.tower is None or trains_tower(model) else (TRAIN - 1.0) * images
+    return most - frozen_flops(model) * training.global_batch_tokens - unseen * training.sequences
+
+
+def frozen_flops(model: ModelSpec) -> float:
+    """Forward FLOPs of one token in products with frozen weights, the head among them."""
+    layers = zip(model.layers_by_kind, model.kinds, strict=True)
+    still = (n * sum(weight_flops(w, kind) for w in kind.weights if not w.trained) for n, kind in layers)
+    return sum(still, 0.0 if model.head_matrix.trained else head_flops(model))
 
 
 def mtp_flops(model: ModelSpec, seq_len: int) -> float:
@@ -312,7 +342,8 @@ def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Ar
     if weight.routed:
         local = weight.count / shape.ep
         m = shape.routed_tokens(kind) * shape.imbalance / local
-        k, n = (k / shape.etp, n) if weight.shard is Shard.EXPERT_ROW else (k, n / shape.etp)
+        k = k / shape.etp if weight.shard is Shard.EXPERT_ROW else k
+        n = n / shape.etp if weight.shard is Shard.EXPERT_COLUMN else n
         return local * product_s(rates, m, k, n, rates.matmul_flop_per_s * rates.expert_share)
     if weight.shard is Shard.REPLICATED:
         return product_s(rates, shape.tokens / shape.spread, k, n, rates.matmul_flop_per_s)

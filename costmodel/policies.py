@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.backward import unread_tensors
 from meshwright.costmodel.framework import Framework
-from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import OPERATORS, Shape, operator_of, saved_bytes
+from meshwright.costmodel.model import LayerKind, operator_of
+from meshwright.costmodel.operators import OPERATORS, Shape, saved_bytes
 from meshwright.costmodel.tensors import CODES, DROPPED, HOST, OPEN, POLICIES, TENSORS, bits
 
 Array = NDArray[Any]
@@ -75,6 +76,7 @@ def tensor_bits(framework: Framework, kind: LayerKind) -> int:
     names |= {"up", "act"} if ffn.width else set()
     names |= {"router", "expert_up", "expert_act", "expert_down"} if ffn.experts else set()
     names |= {"latent"} if any(operator_of(w) == "latent" and w.matmul for w in kind.weights) else set()
+    names -= set(unread_tensors(kind))
     return bits(names | ({"unfused"} if framework.unfused_factor > 1 else set()))
 
 
@@ -138,10 +140,18 @@ class Costs:
         last = forward["down"] if framework.recomputes_last_product else none
         if kind.parallel and framework.recomputes_last_product:
             last = last + forward["out"]  # summed into the layer's output like the last product
+        again = {name: seconds for name, seconds in forward.items() if name in tensors}
+        for name, made in unread_tensors(kind).items():
+            # Made again together with what is made of it, or with the intermediate results that come of it too.
+            of = "unfused" if framework.unfused_factor > 1 and name in UNFUSED_OPERATORS else made
+            if of:
+                again[of] = again.get(of, none) + forward[name]
+            elif framework.recomputes_last_product:
+                last = last + forward[name]
         return Costs(
             tensor_bits(framework, kind),
             np.stack([tensors.get(name, none) for name in TENSORS], axis=-1),
-            np.stack([forward.get(name, none) if name in tensors else none for name in TENSORS], axis=-1),
+            np.stack([again.get(name, none) for name in TENSORS], axis=-1),
             last,
         )
 

@@ -9,6 +9,7 @@ from meshwright.costmodel.doors import ClusterSource, cluster_of
 from meshwright.costmodel.framework import Framework, load_framework
 from meshwright.costmodel.goals import STEP, Goal
 from meshwright.costmodel.model import ModelSpec
+from meshwright.costmodel.trainable import with_trained
 from meshwright.costmodel.workload import ComputeDtype, Training
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.chip import Chip
@@ -28,6 +29,7 @@ class Setting:
     """One question to the cost model.
 
     Attributes:
+        model: what of it is not trained is marked, adapters are among its weights (`costmodel.trainable`).
         overlap: what may hide behind compute: everything, nothing, or the calibrated share of each class.
         streams: whether communication classes that overlap also queue behind each other (`shared`) or only
             where they load the same network level (`independent`).
@@ -216,7 +218,8 @@ def setting(
         UnknownNameError: no such efficiency file, framework, overlap or streams.
         MissingFigureError: the chip has no peak for the compute dtype.
         WorkloadError: sequences longer than the positions the model has learned, more multi-token-prediction modules
-            than it carries, more images than fit a sequence or than a model without a vision tower takes.
+            than it carries, more images than fit a sequence or than a model without a vision tower takes, and what is
+            trained where it does not fit the model.
     """
     for what, word, known in (
         ("overlap", overlap, get_args(Overlap)),
@@ -250,7 +253,7 @@ def setting(
     _check_images(model, training)
     habits = load_framework(framework)
     return Setting(
-        model,
+        with_trained(model, training.trainable, training.mtp, training.images),
         cluster,
         training,
         load_efficiency(efficiency, chip, habits.software),

@@ -5,22 +5,23 @@ thousand rows has a few hundred such shapes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.costmodel.model import LayerKind, Weight
+from meshwright.costmodel.model import LayerKind, Shard, Weight
 from meshwright.costmodel.operators import (
-    BACKWARD,
     Shape,
+    backward_s,
     embedding_s,
     forward_s,
     head_product_s,
     head_s,
     saved_bytes,
+    tensor_bytes,
     tp_ways,
     weight_grad_s,
 )
@@ -28,6 +29,7 @@ from meshwright.costmodel.policies import Chosen, Costs
 from meshwright.costmodel.rows import Rows, distinct_values
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.tensors import CODES
+from meshwright.costmodel.trainable import ALL
 
 Array = NDArray[Any]
 SHAPE_COLUMNS = ("micro_batch", "cp", "tp", "sp", "ep", "etp")
@@ -54,7 +56,8 @@ class KindShapes:
     Attributes:
         forward, backward: compute seconds of one layer and micro-batch, [U].
         policies: what policies are priced with.
-        fused: bytes of every tensor a fused layer saves when nothing is repeated, [U].
+        fused: bytes of every tensor a fused layer saves when nothing is repeated, [U]; `whole` of those, too, that only
+            products with frozen weights read.
         plain, routed: parameters on one device before ZeRO, [U].
         vectors: those of `plain` that lie in vectors (norms, biases), [U].
     """
@@ -63,6 +66,7 @@ class KindShapes:
     backward: Array
     policies: Costs
     fused: Array
+    whole: Array
     plain: Array
     routed: Array
     vectors: Array
@@ -70,7 +74,10 @@ class KindShapes:
 
 @dataclass(frozen=True)
 class Shapes:
-    """All kinds and both ends of the model, with the shape of each of R rows in `of_row`; `lanes` are layer kinds."""
+    """All kinds and both ends of the model, with the shape of each of R rows in `of_row`; `lanes` are layer kinds.
+
+    Parameters are those of all weights, or of the trained ones alone (`trained`).
+    """
 
     setting: Setting
     rows: Rows
@@ -78,6 +85,7 @@ class Shapes:
     kinds: tuple[KindShapes, ...]
     lanes: tuple[int, ...]
     _sub: Rows
+    trained_only: bool = False
 
     @staticmethod
     def of(setting: Setting, rows: Rows, lanes: tuple[int, ...] | None = None) -> "Shapes":
@@ -87,6 +95,19 @@ class Shapes:
         shape = Shape.of(sub, setting)
         kinds = tuple(_kind(setting, kind, shape, sub) for kind in setting.model.kinds)
         return Shapes(setting, rows, of_row, kinds, lanes or tuple(range(len(kinds))), sub)
+
+    @cached_property
+    def trained(self) -> "Shapes":
+        """The same with parameters of trained weights alone: those that have gradients, master copies and states."""
+        if self.trained_only or self.setting.training.trainable == ALL:
+            return self
+        kinds = []
+        for kind, spec in zip(self.kinds, self.setting.model.kinds, strict=True):
+            weights = tuple(w for w in spec.weights if w.trained)
+            plain, routed = local_params(weights, spec, self._sub)
+            vectors = local_params(vectors_of(weights), spec, self._sub)[0]
+            kinds.append(replace(kind, plain=plain, routed=routed, vectors=vectors))
+        return replace(self, kinds=tuple(kinds), trained_only=True)
 
     @cached_property
     def shape(self) -> Shape:
@@ -115,7 +136,21 @@ class Shapes:
         """Seconds of the weight gradients of one layer of each kind and of the head, [R] each."""
         shape = Shape.of(self._sub, self.setting)
         layers = (weight_grad_s(self.setting, kind, shape) for kind in self.setting.model.kinds)
-        return tuple(s[self.of_row] for s in (*layers, head_product_s(self.setting, shape)))
+        head = head_product_s(self.setting, shape) * self.setting.model.head_matrix.trained
+        return tuple(s[self.of_row] for s in (*layers, head))
+
+    @cached_property
+    def frozen_ends_s(self) -> tuple[Array, Array]:
+        """Seconds that embedding and head are faster backward where they are not trained, [R] each.
+
+        Nothing is trained before an embedding that is not; a head that is not still makes the gradient of its input.
+        """
+        model, shape = self.setting.model, Shape.of(self._sub, self.setting)
+        product = head_product_s(self.setting, shape)[self.of_row]
+        return (
+            2.0 * self.embedding_s * (not model.table.trained),
+            product * (not model.head_matrix.trained),
+        )
 
     @cached_property
     def mtp_layer(self) -> "Shapes":
@@ -167,7 +202,8 @@ class Shapes:
             etp=one,
             policies=np.full((len(rows), 1), CODES["full"]),
         )
-        return Shapes.of(self.setting.tower_layer, seen)
+        layer = Shapes.of(self.setting.tower_layer, seen)
+        return layer.trained if self.trained_only else layer
 
     @cached_property
     def tower_ends(self) -> tuple[Array, Array]:
@@ -261,7 +297,8 @@ class Shapes:
         return tuple(out)
 
     def _plain(self, weights: Sequence[Weight]) -> Array:
-        return local_params(weights, None, self._sub)[0][self.of_row]
+        met = [w for w in weights if w.trained or not self.trained_only]
+        return local_params(met, None, self._sub)[0][self.of_row]
 
 
 def local_params(weights: Sequence[Weight], kind: LayerKind | None, rows: Rows) -> tuple[Array, Array]:
@@ -270,7 +307,7 @@ def local_params(weights: Sequence[Weight], kind: LayerKind | None, rows: Rows) 
     routed = np.zeros(len(rows))
     for weight in weights:
         if weight.routed:
-            routed += weight.params / (rows.ep * rows.etp)
+            routed += weight.params / (rows.ep * (1 if weight.shard is Shard.EXPERT_COPY else rows.etp))
         else:
             plain += weight.params / tp_ways(weight, kind, rows.tp)
     return plain, routed
@@ -278,7 +315,7 @@ def local_params(weights: Sequence[Weight], kind: LayerKind | None, rows: Rows) 
 
 def vectors_of(weights: Sequence[Weight]) -> tuple[Weight, ...]:
     """Norms and biases outside routed experts."""
-    return tuple(w for w in weights if w.rows == 1 and not w.routed)
+    return tuple(w for w in weights if w.rows == 1 and not w.routed and not w.adapts)
 
 
 def _kind(setting: Setting, kind: LayerKind, shape: Shape, sub: Rows) -> KindShapes:
@@ -286,9 +323,10 @@ def _kind(setting: Setting, kind: LayerKind, shape: Shape, sub: Rows) -> KindSha
     plain, routed = local_params(kind.weights, kind, sub)
     return KindShapes(
         forward=np.sum(list(forward.values()), axis=0),
-        backward=np.sum([BACKWARD[name] * seconds for name, seconds in forward.items()], axis=0),
+        backward=np.sum(list(backward_s(setting, kind, shape, forward).values()), axis=0),
         policies=Costs.of(setting.framework, kind, shape, forward),
         fused=np.sum(list(saved_bytes(kind, shape).values()), axis=0),
+        whole=np.sum(list(tensor_bytes(kind, shape).values()), axis=0),
         plain=plain,
         routed=routed,
         vectors=local_params(vectors_of(kind.weights), kind, sub)[0],

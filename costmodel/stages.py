@@ -298,7 +298,8 @@ class StageTable:
         counts = np.array(self.shapes.layers_by_lane, float)[None, None, :]
         counts = np.broadcast_to(counts, (len(self.rows), 1, counts.shape[2]))
         plain, routed = self.once.params(stage, counts)
-        plain, routed = plain + self.shapes.last_params[:, None], routed + self.shapes.last_routed[:, None]
+        ends = self.shapes.trained
+        plain, routed = plain + ends.last_params[:, None], routed + ends.last_routed[:, None]
         comm_s = self.once.reduction_s(plain, routed) + self.once.tied_s(stage)
         most: Array = (comm_s + self.once.optimizer_s(plain, routed))[:, 0]
         return most
@@ -319,7 +320,7 @@ class StageTable:
     def some_stages(self) -> SomeStage:
         """Stages that every cut of a row has: the heavier end with a layer; one with the mean of the commonest
         layers, rounded up; one with the mean of all layers, each as light as any."""
-        rows, shapes, model = self.rows, self.shapes, self.setting.model
+        rows, shapes, model = self.rows, self.shapes.trained, self.setting.model
         common = int(np.argmax(model.layers_by_kind))
         unit = np.where(rows.vpp > 1, rows.vpp * pattern_period(model.pattern), 1)
         units = -(-(model.layers // unit) // rows.pp)

@@ -5,7 +5,8 @@ megatron/core/models/multimodal/llava_model.py and examples/multimodal/model.py)
 layer of its kind on the patches of all images of a micro-batch (`Shapes.tower_layer` says how they are cut), what stands
 before and after them from their weights. These weights are small and alike on all tp ranks. Not priced: adding
 positions, averaging patches, and putting image tokens in their places among those of the sequence. Like the ends of the
-model, a tower hides no reduction of gradients.
+model, a tower hides no reduction of gradients. One that is not trained runs forward alone, nothing is trained before it;
+launches of its kernels are not charged, and schedules hide none of it.
 """
 
 from collections.abc import Iterable
@@ -14,9 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.backward import trains_tower
 from meshwright.costmodel.comm import Comm
 from meshwright.costmodel.hostlink import state_bytes, wait_s
-from meshwright.costmodel.layer import GATHERS, Seconds, exposed, fsdp_loads, layer_seconds
+from meshwright.costmodel.layer import (
+    FORWARD_CROSSINGS,
+    GATHERS,
+    Seconds,
+    exposed,
+    fsdp_loads,
+    layer_seconds,
+    tp_blocks,
+)
 from meshwright.costmodel.model import Weight
 from meshwright.costmodel.mtp import added
 from meshwright.costmodel.operators import BF16, NORM_WIDTHS, TRAIN, product_s
@@ -30,11 +40,13 @@ def tower_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
     """Tower and projector for one micro-batch; there must be images."""
     tower, rows = setting.model.tower, shapes.tower_layer.rows
     assert tower is not None
+    if not trains_tower(setting.model):
+        return _looked_through(setting, shapes, comm)
     layer = layer_seconds(setting.tower_layer, 0, shapes.tower_layer, comm)
     forward, nothing = ends_s(setting, shapes), np.zeros(len(rows))
     weights, compute = (shapes.tower_ends[0], nothing), TRAIN * forward
     loads = {}
-    if (found := fsdp_loads(setting, weights, GATHERS, rows, comm)) is not None:
+    if (found := fsdp_loads(setting, weights, weights, GATHERS, rows, comm)) is not None:
         loads["fsdp"] = found
     share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
     parts = {"compute": compute} | exposed(setting, compute, loads, share)
@@ -42,6 +54,30 @@ def tower_seconds(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
     if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
         parts["offload"] = wait
     return added(layer.times(tower.layers), Seconds(parts, 2.0 * forward, nothing, {}, streamed))
+
+
+def _looked_through(setting: Setting, shapes: Shapes, comm: Comm) -> Seconds:
+    """The same of a tower that is not trained."""
+    tower, layer = setting.model.tower, shapes.tower_layer
+    assert tower is not None
+    rows, nothing = layer.rows, np.zeros(len(layer.rows))
+    compute = tower.layers * layer.kinds[0].forward[layer.of_row] + ends_s(setting, shapes)
+    loads = {}
+    if (rows.tp > 1).any():
+        crossings = tower.layers * FORWARD_CROSSINGS * tp_blocks(tower.kind)
+        full = np.where(rows.tp > 1, BF16 * layer.shape.tokens * tower.hidden, 0.0)
+        loads["tp"] = crossings * comm.gather("tp", full)
+    none, (own,) = (nothing, nothing), layer.params
+    found = fsdp_loads(setting, own, none, 1, rows, comm)
+    ends = fsdp_loads(setting, (shapes.tower_ends[0], nothing), none, 1, rows, comm)
+    if found is not None and ends is not None:
+        loads["fsdp"] = tower.layers * found + ends
+    share = {c: np.full(len(rows), setting.rates.hideable[c]) for c in loads}
+    parts = {"compute": compute} | exposed(setting, compute, loads, share)
+    streamed = state_bytes(setting, rows, (shapes.tower_params[0], nothing), none, 1)
+    if (wait := wait_s(setting, streamed, nothing, sum(parts.values(), nothing))) is not None:
+        parts["offload"] = wait
+    return Seconds(parts, nothing, nothing, {}, streamed)
 
 
 def ends_s(setting: Setting, shapes: Shapes) -> Array:
@@ -68,6 +104,8 @@ def hideable_s(setting: Setting, shapes: Shapes) -> tuple[Array, Array]:
     """(forward seconds, seconds of weight gradients) of tower and projector, [R] each."""
     tower, one = setting.model.tower, shapes.tower_layer
     assert tower is not None
+    if not trains_tower(setting.model):
+        return (np.zeros(len(shapes.rows)),) * 2
     forward = tower.layers * one.kinds[0].forward[one.of_row] + ends_s(setting, shapes)
     return forward, tower.layers * one.weight_grad_s[0] + products_s(setting, shapes)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
 
+from meshwright.costmodel.trainable import parse_trainable
 from meshwright.hardware.errors import WorkloadError, check_type, shown
 from meshwright.hardware.numbers import is_whole, make_plain
 
@@ -28,7 +29,7 @@ _SUFFIX = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, 
 
 @dataclass(frozen=True)
 class Training:
-    """A pre-training job.
+    """A training job.
 
     Attributes:
         global_batch_tokens: tokens per optimizer step.
@@ -43,6 +44,8 @@ class Training:
         total_tokens: length of the whole run, for days and money; None leaves them out.
         mtp: multi-token-prediction modules that are trained, of those the model carries; an input, never a decision.
         images: of every sequence, whose tokens are among those of the sequence; with some the model's vision tower is trained.
+        trainable: what of the model is trained, in a form of `costmodel.trainable`: all, all-embedding-tower, lora:16,
+            lora:16:qkv+out.
 
     Raises:
         WorkloadError: a number out of range, or a batch that is not whole sequences.
@@ -58,6 +61,7 @@ class Training:
     total_tokens: int | None = None
     mtp: int = 0
     images: int = 0
+    trainable: str = "all"
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -85,6 +89,7 @@ class Training:
             _whole("total tokens", self.total_tokens, 2**60)
         _whole("mtp", self.mtp, _MOST_MODULES, least=0)
         _whole("images", self.images, _MOST_IMAGES, least=0)
+        object.__setattr__(self, "trainable", str(parse_trainable(self.trainable)))
 
     @property
     def sequences(self) -> int:

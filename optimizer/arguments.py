@@ -84,6 +84,12 @@ def question(parser: argparse.ArgumentParser) -> None:
         help="images of every sequence, among its tokens; trains the vision tower (0: text only)",
     )
     add(
+        "--trainable",
+        default="all",
+        metavar="TEXT",
+        help="what is trained: all, all-embedding-tower (all but parts), lora:16 or lora:16:qkv+out",
+    )
+    add(
         "--host-memory",
         type=size("--host-memory"),
         metavar="SIZE",

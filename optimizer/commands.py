@@ -276,6 +276,7 @@ def setting(args: argparse.Namespace) -> "Setting":
         total_tokens=args.tokens,
         mtp=args.mtp,
         images=args.images,
+        trainable=args.trainable,
     )
     cluster = parse_cluster(
         args.cluster, host_memory=args.host_memory, cpu_update=args.cpu_update, fabric=args.fabric

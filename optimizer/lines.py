@@ -175,7 +175,7 @@ def _cheapest(keep: Array, again: Array, forced_s: Array, stays: Array) -> Array
     forced, unfused, part = _where(UNFUSED_OPERATORS), _where({"unfused"}), _where(DROPPED["mlp"])
     either = np.where(stays, keep, np.minimum(keep, again))
     with_it = np.where(part, keep, either).sum(axis=1)
-    without = np.where(forced, forced_s, np.where(unfused, 0.0, either)).sum(axis=1)
+    without = np.where(forced, forced_s, np.where(unfused, again, either)).sum(axis=1)
     least: Array = np.minimum(with_it, without)
     return least
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -10,6 +10,7 @@ from math import prod
 from os import PathLike
 from typing import Any
 
+from meshwright.costmodel.backward import trains_tower
 from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
 from meshwright.costmodel.estimate import StepEstimate, digits
 from meshwright.costmodel.estimate import estimate as priced_as
@@ -19,6 +20,7 @@ from meshwright.costmodel.model import ModelSpec
 from meshwright.costmodel.readers.mtp import left_out
 from meshwright.costmodel.readers.tower import TEXT_ONLY
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
+from meshwright.costmodel.trainable import ALL, trained_params, untouched
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, check_type
@@ -218,11 +220,16 @@ def _model_notes(given: Setting) -> tuple[str, ...]:
         )
         untrue.add(left_out(model.mtp.modules))
     if model.tower is not None and training.images:
+        runs = "is trained on the first stage with full recompute"
         told.append(
             f"images {training.images} a sequence: the vision tower of {model.tower_params:,} parameters, not among the "
-            "model's, is trained on the first stage with full recompute"
+            f"model's, {runs if trains_tower(model) else 'runs on the first stage and is not trained'}"
         )
         untrue.add(TEXT_ONLY)
+    if training.trainable != ALL:
+        told.append(
+            f"trainable {training.trainable}: {trained_params(model):,} parameters are trained on a model of {model.params:,}"
+        )
     return (*told, *(note for note in model.notes if note not in untrue))
 
 
@@ -276,11 +283,25 @@ def model_hash(model: ModelSpec) -> str:
 
 
 def _spec(model: ModelSpec) -> dict[str, Any]:
-    spec = asdict(replace(model, name="", notes=()))
+    spec = asdict(replace(untouched(model), name="", notes=()))
+    for weight in _weights_in(spec):  # as of before they said so
+        del weight["trained"], weight["adapts"]
     for kind in spec["kinds"]:
         if kind["attention"]["causal"]:  # as of before there were others
             del kind["attention"]["causal"]
     return {key: value for key, value in spec.items() if key not in ("mtp", "tower") or value is not None}
+
+
+def _weights_in(data: Any) -> Iterator[dict[str, Any]]:
+    """All weights of a model as a mapping."""
+    if isinstance(data, dict):
+        if "adapts" in data:
+            yield data
+        for value in data.values():
+            yield from _weights_in(value)
+    elif isinstance(data, tuple | list):
+        for value in data:
+            yield from _weights_in(value)
 
 
 def space_hash(inputs: Mapping[str, Any], goal: Goal, made_by: Mapping[str, str]) -> str:

@@ -180,7 +180,7 @@ def _setting(row: Mapping[str, Any], software: str, assumed: list[str]) -> Setti
         seq_len=given["seq"],
         compute_dtype=DTYPES[str(dtype).lower()],
         mtp=1 if model.mtp and "suggests it is included" in note else 0,
-        #trainable="lora:16" if row.get("task") == "lora" else "all",
+        trainable="lora:16" if row.get("task") == "lora" else "all",
     )
     overlap = "none" if "all communication overlap switched off" in row["software"] else "calibrated"
     found = setting_of(

@@ -12,7 +12,7 @@ import numpy as np
 from meshwright.costmodel.counting.kvcache import cached_width
 from meshwright.costmodel.inference.request import Pass
 from meshwright.costmodel.inference.stack import Size, Stack
-from meshwright.costmodel.model import Attention, LayerKind, Weight
+from meshwright.costmodel.model import Attention, LayerKind, Weight, operator_of
 from meshwright.costmodel.operators import (
     BF16,
     Shape,
@@ -20,7 +20,6 @@ from meshwright.costmodel.operators import (
     attention_span,
     core_flops,
     elementwise_bytes,
-    operator_of,
     product_bytes,
     product_flops,
 )

@@ -13,6 +13,7 @@ from meshwright.costmodel.limits.training import Limits
 from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.trainable import ALL
 from meshwright.costmodel.working import Step, Value, Working, told
 from meshwright.hardware.chip import ELEMENT_BYTES
 from meshwright.hardware.errors import ClusterError, WorkloadError, check_type
@@ -119,6 +120,10 @@ def _check(setting: Setting) -> None:
             raise WorkloadError(
                 f"limits are those of the layers alone, and {name} is {asked}; ask with {name}=0"
             )
+    if (asked := setting.training.trainable) != ALL:
+        raise WorkloadError(
+            f"limits are those of training all weights, and trainable is {asked}; ask with all"
+        )
 
 
 def _chip_counts(most: int) -> list[int]:

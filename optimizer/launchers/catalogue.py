@@ -2,6 +2,7 @@
 
 from meshwright.costmodel.framework import load_framework
 from meshwright.costmodel.setting import Setting
+from meshwright.costmodel.trainable import ALL
 from meshwright.costmodel.workload import Training
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, UnknownNameError
@@ -13,7 +14,9 @@ from meshwright.optimizer.launchers.megatron import MEGATRON
 from meshwright.optimizer.launchers.torchtitan import TORCHTITAN
 
 # `jax` is a program of our own making, which runs all that the space holds; `any` stands for no launcher.
-JAX, ANY = (Launcher(name, "jax", mixes=True, mtp=True, images=True) for name in ("jax", "any"))
+JAX, ANY = (
+    Launcher(name, "jax", mixes=True, mtp=True, images=True, trainable=True) for name in ("jax", "any")
+)
 LAUNCHERS = {x.name: x for x in (MEGATRON, MAXTEXT, TORCHTITAN, DEEPSPEED, CALCULON, JAX, ANY)}
 
 
@@ -58,18 +61,22 @@ def check_machine(launcher: str, cluster: Cluster) -> None:
         )
 
 
-# What some launchers are not known to train, by field of Training and of Launcher.
-_TRAINED = {"mtp": "multi-token prediction", "images": "a vision tower"}
+# What some launchers are not known to train, by field of Training and of Launcher, and the value of who does not ask for it.
+_TRAINED = {
+    "mtp": ("multi-token prediction", 0),
+    "images": ("a vision tower", 0),
+    "trainable": ("frozen weights", ALL),
+}
 
 
 def check_trained(launcher: str, training: Training) -> None:
-    """Raises InputError where multi-token-prediction modules or a vision tower are trained and the launcher is not known
-    to do that."""
-    for name, what in _TRAINED.items():
+    """Raises InputError where multi-token-prediction modules or a vision tower are trained, or not all weights, and the
+    launcher is not known to do that."""
+    for name, (what, plain) in _TRAINED.items():
         asked = getattr(training, name)
-        if asked and not getattr(load_launcher(launcher), name):
+        if asked != plain and not getattr(load_launcher(launcher), name):
             able = [n for n, known in LAUNCHERS.items() if getattr(known, name)]
             raise InputError(
-                f"the limits of launcher {launcher} are those without {what}, {name} is {asked}; use {name} 0, or "
+                f"the limits of launcher {launcher} are those without {what}, {name} is {asked}; use {name} {plain}, or "
                 f"--launcher {', '.join(able[:-1])} or {able[-1]}"
             )

@@ -57,6 +57,7 @@ class Launcher:
         chips: vendors of the chips it runs on; none for any.
         mtp: multi-token-prediction modules on the last stage are among what was read of it.
         images: so is a vision tower on the first stage.
+        trainable: a part of the weights can be trained, or low-rank adapters.
         note: what to know before trusting its numbers.
     """
 
@@ -75,6 +76,7 @@ class Launcher:
     chips: tuple[str, ...] = ()
     mtp: bool = False
     images: bool = False
+    trainable: bool = False
     note: str = ""
 
     @property

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from meshwright.costmodel.estimate import stage_counts, table_of
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.operators import BACKWARD, forward_s
+from meshwright.costmodel.operators import backward_s, forward_s
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.calibration import Efficiency
 from meshwright.optimizer.reasons.machine import with_hbm_rate, with_peak
@@ -96,10 +96,9 @@ def _seconds(setting: Setting, layout: Layout, stage: int) -> dict[tuple[str, st
     found: dict[tuple[str, str], float] = {}
     for lane, k in enumerate(table.shapes.lanes):
         kind, times = setting.model.kinds[k], rounds * float(counts[0, stage, lane])
-        again = {
-            name: times * (1.0 + BACKWARD[name]) * float(value[0])
-            for name, value in forward_s(setting, kind, table.shapes.shape).items()
-        }
+        forward = forward_s(setting, kind, table.shapes.shape)
+        backward = backward_s(setting, kind, table.shapes.shape, forward)
+        again = {name: times * float(forward[name][0] + backward[name][0]) for name in forward}
         again["recompute"] = times * float(table.layers[lane].parts["recompute"][0])
         for name, seconds in again.items():
             found[kind.name, name] = found.get((kind.name, name), 0.0) + seconds

@@ -73,8 +73,8 @@ def reopen(
     )
     type(plan).from_dict(plan.to_dict())  # one that was made in Python is held to what a file is
     given = setting if setting is not None else _found(plan, model, efficiency)
-    # A file of before there were multi-token-prediction modules or images means none.
-    theirs = plan.inputs | {"training": {"mtp": 0, "images": 0} | plan.inputs["training"]}
+    # A file of before there were multi-token-prediction modules or images means none, and that all is trained.
+    theirs = plan.inputs | {"training": {"mtp": 0, "images": 0, "trainable": "all"} | plan.inputs["training"]}
     ours = inputs_of(given, plan.inputs.get("constraints"))
     for part in ("model", "cluster", "training"):
         for key, value in ours[part].items():

@@ -50,6 +50,7 @@ def question(inputs: dict[str, Any]) -> Iterator[Block]:
     yield line(
         f"batch {human_count(training['global_batch_tokens'])} tokens{tolerance} = {sequences:,} sequences of "
         f"{training['seq_len']:,}; {training['compute_dtype']}, {training['optimizer']}"
+        + (f"; trains {what}" if (what := training.get("trainable", "all")) != "all" else "")
     )
     yield line(
         f"rates {inputs['efficiency']}, overlap {inputs['overlap']}, streams {inputs['comm_streams']}, "

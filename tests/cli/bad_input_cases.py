@@ -289,6 +289,22 @@ CASES = [
             "vision_config; use images=0"
         ),
     ),
+    (
+        MORE,
+        "--trainable lora",
+        (
+            "cannot read trainable 'lora'; write all, all-embedding (parts: embedding, layers, head, tower), lora:16 or "
+            "lora:16:qkv+out"
+        ),
+    ),
+    (
+        MORE,
+        "--trainable lora:8 --launcher megatron",
+        (
+            "the limits of launcher megatron are those without frozen weights, trainable is lora:8; use trainable all, or "
+            "--launcher jax or any"
+        ),
+    ),
     (MORE, "--expert-capacity nan", "--expert-capacity: 'nan' is not a finite number"),
     (
         MORE,

@@ -92,7 +92,7 @@ def test_no_length_no_run(capsys: Capture) -> None:
 def test_options_reach_the_question(capsys: Capture) -> None:
     line = (
         f"{RECOMMEND} --efficiency mfu=0.4 --overlap none --comm-streams independent --framework megatron "
-        "--optimizer sgd --dtype fp8 --moe-imbalance 1.2 --host-memory 2TB --cpu-update 1Gparam/s "
+        "--optimizer sgd --dtype fp8 --trainable lora:4:out+qkv --moe-imbalance 1.2 --host-memory 2TB --cpu-update 1Gparam/s "
         "--constraint tp<=2 --constraint pp==1 --runner-ups 1 --work-limit 5 --seed 7 --batch 64Ki~10%"
     )
     inputs = json_of(capsys, line)["inputs"]
@@ -112,6 +112,7 @@ def test_options_reach_the_question(capsys: Capture) -> None:
         1.2,
     )
     assert training["batch_tolerance"] == 0.1
+    assert training["trainable"] == "lora:4:qkv+out"
 
 
 def test_runner_ups_are_counted(capsys: Capture) -> None:

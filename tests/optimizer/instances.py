@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 from exhaustive_oracle import Plan, PricedSpace, Wishes, price_everything
 from mixed_oracle import mixed
-from tiny_models import draw_model, looking_ahead, seeing
+from tiny_models import draw_model, looking_ahead, seeing, some_trained
 from wishes import (
     ANY_WISHES,
     CHUNK_WISHES,
@@ -52,6 +52,8 @@ STATES, SCHEDULED = 1000, 10_000
 AHEAD = 20_000
 # From this seed on of models with a vision tower, a third of them with modules too.
 SEEING = 30_000
+# From this seed on of models of which not all is trained, a third of them with a vision tower.
+FROZEN = 40_000
 
 
 @dataclass(frozen=True)
@@ -232,11 +234,11 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
     if topic == "schedules":
         layers, sequences = random.choice((3, 4, 4, 5)), random.choice((4, 6, 8))
     model = draw_model(random, layers, mixture, two_kinds)
-    ahead = seed >= AHEAD and (seed < SEEING or seed % 3 == 0)
+    ahead = AHEAD <= seed < FROZEN and (seed < SEEING or seed % 3 == 0)
     modules = Random(f"mtp {seed}").choice((1, 1, 2)) if ahead else 0
     model = looking_ahead(model, modules)
     vision = Random(f"tower {seed}")
-    model = seeing(vision, model) if seed >= SEEING else model
+    model = seeing(vision, model) if SEEING <= seed < FROZEN or (seed >= FROZEN and seed % 3 == 0) else model
     hosts = topic in ("host", "states") or (topic == "memory" and random.random() < 0.5)
     names = SMALL_CLUSTERS if topic == "memory" else LARGE_CLUSTERS if large else CLUSTERS
     cluster = draw_cluster(random, names, hosts, most=6 if topic == "schedules" else 16)
@@ -249,6 +251,7 @@ def _question(random: Random, seed: int) -> tuple[Setting, str, Wishes]:
         moe_imbalance=random.choice((1.0, 1.3)),
         mtp=modules,
         images=0 if model.tower is None else vision.randint(1, min(3, seq_len // model.tower.tokens)),
+        trainable=Random(f"trainable {seed}").choice(some_trained(model)) if seed >= FROZEN else "all",
     )
     efficiency, overlap = random.choice(MODES)
     asked = setting(

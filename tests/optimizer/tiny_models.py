@@ -86,6 +86,16 @@ def seeing(random: Random, model: ModelSpec) -> ModelSpec:
     )
 
 
+def some_trained(model: ModelSpec) -> list[str]:
+    """What of the model may be trained where it is not all, as text."""
+    experts, dense = (any(getattr(k.ffn, name) for k in model.kinds) for name in ("experts", "width"))
+    out = ["lora:4", "lora:16:qkv", "lora:300:out", "all-embedding-head", "all-layers"]
+    out += ["lora:8:up+down", "lora:64:down"] if dense else []
+    out += ["lora:8:expert_up+expert_down", "lora:2:qkv+expert_up"] if experts else []
+    out += [] if model.tied else ["all-head", "all-embedding", "all-layers-head"]
+    return out + (["all-tower", "all-layers-tower", "all-embedding-layers-head"] if model.tower else [])
+
+
 def tower(hidden: int, width: int, heads: int, ffn: int, layers: int, patches: int, tokens: int) -> Tower:
     a, part = Attention(heads, heads, width // heads, width // heads, causal=False), Ffn(ffn, gated=False)
     return Tower(

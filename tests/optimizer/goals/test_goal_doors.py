@@ -103,6 +103,7 @@ def test_the_front_takes_what_its_command_takes() -> None:
         "expert_capacity",
         "mtp",
         "images",
+        "trainable",
     }
     of_cluster = {"host_memory", "cpu_update", "fabric"}
     of_options = {"refinements", "work_limit", "batch_sizes", "seed"}
