@@ -152,11 +152,13 @@ def backward_s(
     setting: Setting, kind: LayerKind, shape: Shape, forward: dict[str, Array]
 ) -> dict[str, Array]:
     """Seconds of each operator backward, from those forward: products with frozen weights make no weight gradient."""
+    rates = setting.rates
     out = {name: BACKWARD[name] * seconds for name, seconds in forward.items()}
     for weight in kind.weights:
-        if weight.matmul and not weight.trained:
+        if weight.matmul:
             name = operator_of(weight)
-            out[name] = out[name] - _weight_s(setting.rates, kind, weight, shape)
+            more = _sum_s(rates, kind, weight, shape) if weight.trained else -_weight_s(rates, kind, weight, shape)
+            out[name] = out[name] + more
     return out
 
 
@@ -165,7 +167,12 @@ def weight_grad_s(setting: Setting, kind: LayerKind, shape: Shape) -> Array:
 
     What else runs backward, the attention kernel's and elementwise work, makes gradients of the input.
     """
-    products = (_weight_s(setting.rates, kind, w, shape) for w in kind.weights if w.matmul and w.trained)
+    rates = setting.rates
+    products = (
+        _weight_s(rates, kind, w, shape) + _sum_s(rates, kind, w, shape)
+        for w in kind.weights
+        if w.matmul and w.trained
+    )
     return sum(products, np.zeros_like(shape.tokens))
 
 
@@ -350,6 +357,13 @@ def _weight_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Ar
     ways = tp_ways(weight, kind, shape.tp)
     k, n = (k / ways, n) if weight.shard is Shard.ROW else (k, n / ways)
     return product_s(rates, shape.tokens, k, n, rates.matmul_flop_per_s)
+
+
+def _sum_s(rates: Rates, kind: LayerKind, weight: Weight, shape: Shape) -> Array:
+    """Seconds of adding a weight's gradient to the sum over micro-batches, beside the product that makes it."""
+    ways = shape.ep * shape.etp if weight.routed else tp_ways(weight, kind, shape.tp)
+    seconds: Array = rates.sum_bytes * weight.params / ways / rates.hbm_bytes_per_s
+    return seconds
 
 
 def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:

@@ -129,6 +129,7 @@ class Rates:
         expert_share: rate of grouped expert products over that of plain ones.
         elementwise: bytes that elementwise work moves over those of a textbook layer.
         permute: the same of putting tokens in the order of their experts and back.
+        sum_bytes: bytes moved per weight and micro-batch to add its gradient to the sum of the step's.
         launch_s, moe_launch_s: least seconds of a layer and micro-batch, and of one with routed experts.
         step_s: seconds of every step whatever it does.
         hideable: share of each communication class that can run under compute.
@@ -144,6 +145,7 @@ class Rates:
     host_bytes_per_s: float | None
     elementwise: float
     permute: float
+    sum_bytes: float
     launch_s: float
     moe_launch_s: float
     step_s: float
@@ -172,6 +174,7 @@ class Rates:
             host_bytes_per_s=host_bytes_per_s(eff, chip.host_link_bytes_per_s),
             elementwise=eff.elementwise,
             permute=eff.permute,
+            sum_bytes=eff.sum_bytes,
             launch_s=eff.launch_s,
             moe_launch_s=eff.moe_launch_s,
             step_s=eff.step_s,

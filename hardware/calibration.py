@@ -46,6 +46,7 @@ class Efficiency(Strict):
     misaligned      time that a product takes more where a width it is cut to is no multiple of 64
     misaligned_heads  the same of attention, where the width of a head is no multiple of 8
     permute         the same of moving tokens into the order of their experts and back
+    sum_bytes       bytes moved per weight and micro-batch to add its gradient to the sum of the step's
     launch_s        least seconds per layer and micro-batch; 0 = none
     moe_launch_s    the same of a layer with routed experts
     step_s          seconds of every step whatever it does: input, logging, norms of gradients
@@ -70,6 +71,7 @@ class Efficiency(Strict):
     misaligned_heads: NotNegative
     elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)]
     permute: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)]
+    sum_bytes: NotNegative
     launch_s: NotNegative
     moe_launch_s: NotNegative
     step_s: NotNegative
@@ -105,6 +107,7 @@ class Part(Strict):
     misaligned_heads: NotNegative | None = None
     elementwise: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] | None = None
     permute: Annotated[float, Field(ge=0, le=1e3, allow_inf_nan=False)] | None = None
+    sum_bytes: NotNegative | None = None
     launch_s: NotNegative | None = None
     moe_launch_s: NotNegative | None = None
     step_s: NotNegative | None = None
