@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meshwright.costmodel.bands import band_of
 from meshwright.costmodel.comm import Comm, PlacedComm
 from meshwright.costmodel.hosts import fullest_host_bytes
 from meshwright.costmodel.lanes import Lanes, lane_counts
@@ -44,6 +45,7 @@ class StepEstimate:
     Attributes:
         lower_s: ideal rates, everything hidden: the roofline floor.
         step_s: the chosen mode. upper_s: the chosen mode's rates with nothing hidden.
+        band_s: seconds between which 80% of runs of this kind lie; None where nothing was measured (`costmodel.bands`).
         parts: exposed seconds, summing to step_s.
         mfu: FLOPs the model needs over what the *used* devices could do in step_s, at the compute dtype's peak.
         tokens_per_s: of the whole job.
@@ -58,6 +60,7 @@ class StepEstimate:
     lower_s: float
     step_s: float
     upper_s: float
+    band_s: tuple[float, float] | None
     parts: dict[str, float]
     mfu: float
     tokens_per_s: float
@@ -97,6 +100,7 @@ class StepEstimate:
             "lower_s": digits(self.lower_s),
             "step_s": digits(self.step_s),
             "upper_s": digits(self.upper_s),
+            "band_s": None if self.band_s is None else [digits(s) for s in self.band_s],
             "parts": {k: digits(v) for k, v in self.parts.items()},
             "mfu": digits(self.mfu),
             "tokens_per_s": digits(self.tokens_per_s),
@@ -112,7 +116,10 @@ class StepEstimate:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], memory: list[dict[str, float]]) -> "StepEstimate":
-        return cls(**{**data, "memory": tuple(memory), "host_bytes": tuple(data["host_bytes"])})
+        band = None if data["band_s"] is None else tuple(data["band_s"])
+        return cls(
+            **{**data, "memory": tuple(memory), "host_bytes": tuple(data["host_bytes"]), "band_s": band}
+        )
 
 
 def _beyond(need_bytes: float, capacity_bytes: int) -> float:
@@ -142,13 +149,14 @@ def estimate(setting: Setting, layout: Layout) -> StepEstimate:
     sequences = layout.sequences or training.sequences
     flops = model_flops(setting) * sequences / training.sequences
     peak = setting.cluster.chip.peak_flop_per_s(training.compute_dtype)
-    memory = table.stage_parts(stages, counts)
+    memory, band = table.stage_parts(stages, counts), band_of(setting)
     host = tuple(float(b) for b in table.host_bytes(stages, counts)[0, : layout.pp])
     return StepEstimate(
         # Rounding must not turn the order of three roundings of one sum around.
         lower_s=min(float(lower[0]), float(step[0])),
         step_s=float(step[0]),
         upper_s=max(float(upper[0]), float(step[0])),
+        band_s=None if band is None else (band[0] * float(step[0]), band[1] * float(step[0])),
         parts={p: float(parts[p][0]) for p in PARTS},
         mfu=flops / (float(step[0]) * layout.devices * peak),
         tokens_per_s=sequences * training.seq_len / float(step[0]),

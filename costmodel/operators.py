@@ -34,7 +34,10 @@ OPERATORS = (
 BACKWARD = dict.fromkeys(OPERATORS, 2.0) | {"core": 2.5}
 PERMUTES = frozenset({"router", "expert_down"})  # what moves tokens into the order of their experts, and back
 TILE = 64  # elements: widths that matrix units and caches take whole
-FULL_HEAD, HEAD_STEP = 128, 8  # elements of a head at which attention runs at its full rate, and that vector loads take
+FULL_HEAD, HEAD_STEP = (
+    128,
+    8,
+)  # elements of a head at which attention runs at its full rate, and that vector loads take
 TRAIN = 3.0  # forward and backward over forward, of what the model needs: no kernel's repeated product counts
 
 # Traffic of elementwise work in tensor widths read or written once, forward: a norm with its residual moves 6
@@ -157,7 +160,11 @@ def backward_s(
     for weight in kind.weights:
         if weight.matmul:
             name = operator_of(weight)
-            more = _sum_s(rates, kind, weight, shape) if weight.trained else -_weight_s(rates, kind, weight, shape)
+            more = (
+                _sum_s(rates, kind, weight, shape)
+                if weight.trained
+                else -_weight_s(rates, kind, weight, shape)
+            )
             out[name] = out[name] + more
     return out
 

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from meshwright.hardware.chip import Chip, Family, Torus, is_chip, load_chip
-from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
+from meshwright.hardware.errors import InputError, MissingFigureError, UnitError, UnknownNameError
 from meshwright.hardware.figures import DATA, RateFigure, Strict, load_yaml
 from meshwright.hardware.profile import load_profile
 
@@ -25,6 +25,8 @@ BOOK = "book"  # of calibrations and of profiles
 CommClass = Literal["tp", "cp", "ep", "fsdp", "dp", "pp", "offload"]
 COMM_CLASSES: tuple[CommClass, ...] = ("tp", "cp", "ep", "fsdp", "dp", "pp", "offload")
 
+RunKind = Literal["dense", "MoE", "fine-tuning"]
+Band = tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1, le=100)]]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 ZeroToOne = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -52,6 +54,8 @@ class Efficiency(Strict):
     step_s          seconds of every step whatever it does: input, logging, norms of gradients
     low_precision   share of the nominal gain over bf16 that a dtype keeps; 1 where absent
     overlap         share of a communication class that can hide under compute, for `calibrated`
+    bands           measured over predicted step seconds by kind of run, 80% of runs; none where nothing was measured
+    band_source     what the bands are of
     pinned_mfu      when set, compute runs at this share of peak whatever the shapes
     """
 
@@ -77,6 +81,8 @@ class Efficiency(Strict):
     step_s: NotNegative
     low_precision: dict[str, Share]
     overlap: dict[CommClass, ZeroToOne]
+    bands: dict[RunKind, Band] | None = None
+    band_source: str = ""
     pinned_mfu: Share | None = None
     provenance: str
     notes: tuple[str, ...] = ()
@@ -131,12 +137,26 @@ class Software(Machines):
     extends: str | None = None
 
 
+class Bands(Strict):
+    """How far predictions miss, by kind of run: measured over predicted step seconds, least and most of 80% of runs.
+
+    measured: of chips that have runs, whose model family was left out of the fit. others: of chips that have none, so that
+    their family's numbers stand for them: of runs whose whole source was left out.
+    """
+
+    source: str
+    chips: tuple[str, ...]
+    measured: dict[RunKind, Band]
+    others: dict[RunKind, Band]
+
+
 class EfficiencyFile(Machines):
     """One calibration. `extends` names a shipped one to start from."""
 
     name: str
     provenance: str
     extends: str | None = None
+    bands: Bands | None = None
     software: dict[str, Software] = Field(default_factory=dict)
 
 
@@ -210,6 +230,14 @@ def _open(name_or_path: str) -> EfficiencyFile:
     return _shipped(name)
 
 
+def load_bands(name: str) -> Bands:
+    """The bands of a shipped calibration. Errors: UnknownNameError, MissingFigureError where it has none."""
+    bands = _open(name).bands
+    if bands is None:
+        raise MissingFigureError(f"efficiency {name} states no error bands; use default")
+    return bands
+
+
 @cache
 def _shipped(name: str) -> EfficiencyFile:
     return load_yaml(DATA / "calibration" / f"{name}.yaml", EfficiencyFile)
@@ -219,12 +247,14 @@ def resolve(file: EfficiencyFile, chip: Chip, software: str = "") -> Efficiency:
     """The shares that a file gives for one chip. Errors: as `load_efficiency`."""
     numbers: dict[str, object] = {}
     notes: list[str] = []
+    bands: dict[str, object] = {}
     if file.extends is not None:
         if file.extends not in efficiency_names():
             raise UnknownNameError("efficiency", file.extends, efficiency_names(), f"extended by {file.name}")
         base = resolve(_shipped(file.extends), chip, software)
         numbers = {key: getattr(base, key) for key in Part.model_fields if key != "note"}
         notes += base.notes
+        bands = {"bands": base.bands, "band_source": base.band_source}
     for part in _parts(file, chip, software, notes):
         _overlay(numbers, part)
         if part.note:
@@ -236,9 +266,26 @@ def resolve(file: EfficiencyFile, chip: Chip, software: str = "") -> Efficiency:
             f"efficiency {file.name} gives no {', '.join(missing)} for {chip.name}; "
             f"add it under common, or start from a shipped one with 'extends: default'"
         )
+    if file.bands is not None:
+        bands = _bands_of(file.bands, chip, notes)
     return Efficiency.model_validate(
-        {**numbers, "name": file.name, "provenance": file.provenance, "notes": tuple(dict.fromkeys(notes))}
+        {
+            **numbers,
+            **bands,
+            "name": file.name,
+            "provenance": file.provenance,
+            "notes": tuple(dict.fromkeys(notes)),
+        }
     )
+
+
+def _bands_of(bands: Bands, chip: Chip, notes: list[str]) -> dict[str, object]:
+    if chip.name in bands.chips:
+        return {"bands": bands.measured, "band_source": f"{bands.source}, model families left out"}
+    notes.append(
+        f"no measured run on {chip.name}: its family's numbers stand for it, and its error band is wider"
+    )
+    return {"bands": bands.others, "band_source": f"{bands.source}, sources left out; none on {chip.name}"}
 
 
 def _parts(file: EfficiencyFile, chip: Chip, software: str, notes: list[str]) -> list[Part]:

@@ -48,6 +48,7 @@ _PRICED: dict[str, _Kind] = {
     "layout": _MAPPING,
     "estimate": _MAPPING,
     **dict.fromkeys((f"estimate.{n}" for n in ("lower_s", "step_s", "upper_s", "mfu", "tokens_per_s")), _NUMBER),
+    "estimate.band_s": _Kind("two numbers, or null", lambda v: v is None or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v)))),
     "estimate.parts": _BY_NAME,
     "estimate.host_bytes": _NUMBERS,
     "estimate.fullest_host_bytes": _NUMBER,

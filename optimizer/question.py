@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 from meshwright.costmodel.backward import trains_tower
+from meshwright.costmodel.bands import band_of, run_kind
 from meshwright.costmodel.doors import ModelSource, cluster_of, model_of
 from meshwright.costmodel.estimate import StepEstimate, digits
 from meshwright.costmodel.estimate import estimate as priced_as
@@ -22,6 +23,7 @@ from meshwright.costmodel.readers.tower import TEXT_ONLY
 from meshwright.costmodel.setting import Overlap, Setting, Streams, setting
 from meshwright.costmodel.trainable import ALL, trained_params, untouched
 from meshwright.costmodel.workload import Training
+from meshwright.hardware.calibration import load_bands
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.launchers.catalogue import agreed, check_machine, check_trained, launcher_of
@@ -44,10 +46,6 @@ _TAKEN: dict[str, tuple[Any, str]] = {
     "launcher": ((str, type(None)), "a name such as 'megatron', or None"),
 }
 
-# 90th percentile of error of the prototype whose fitted rates `default` carries, with models left out
-# (1,077 published runs); other efficiency files and unfitted chips have no measurement of their own.
-_BANDS = {"dense": 0.16, "moe": 0.50, "uncalibrated": 0.33}
-_BAND_SOURCE = "90th percentile over 1,077 published runs, models left out (prototype of the cost model)"
 _NEARLY_FULL = 0.90
 
 
@@ -150,13 +148,13 @@ def price(given: Setting, layout: Layout) -> Priced:
 
 
 def error_band(given: Setting) -> tuple[float, str]:
-    """Share of step time by which the model is known to miss, for this class of run."""
-    if given.efficiency.name != "default":
-        return _BANDS[
-            "uncalibrated"
-        ], f"no measurement for efficiency {given.efficiency.name}; {_BAND_SOURCE}"
-    moe = any(k.ffn.experts for k in given.model.kinds)
-    return _BANDS["moe" if moe else "dense"], _BAND_SOURCE
+    """Share of step time by which the model misses in 80% of runs of this kind, and what says so."""
+    stated, source = band_of(given), given.efficiency.band_source
+    if stated is None:
+        others = load_bands("default")
+        stated = others.others[run_kind(given)]
+        source = f"no measurement for efficiency {given.efficiency.name} and overlap {given.overlap}; {others.source}, sources left out"
+    return max(1.0 - stated[0], stated[1] - 1.0), source
 
 
 def levels_used(given: Setting, layout: Layout) -> tuple[tuple[str, int, int], ...]:

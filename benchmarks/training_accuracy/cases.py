@@ -13,7 +13,7 @@ import yaml
 from training_accuracy.machines import cluster_of
 from training_accuracy.models import model_of
 from training_accuracy.remat import ASSUMED, Remat, remat_of
-from training_accuracy.software import JAX, JAX_GPU, dispatches_once, software_of, source_of
+from training_accuracy.software import JAX, dispatches_once, software_of, source_of
 
 from meshwright.costmodel.estimate import complete, stage_counts, step_seconds, table_of
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
@@ -82,7 +82,17 @@ class Case:
     @property
     def family(self) -> str:
         name = self.setting.model.name
-        for start in ("Llama2", "Llama3", "Llama4", "DeepSeek", "Nemotron", "Gemma4", "Qwen3", "GPT-OSS", "GPT3"):
+        for start in (
+            "Llama2",
+            "Llama3",
+            "Llama4",
+            "DeepSeek",
+            "Nemotron",
+            "Gemma4",
+            "Qwen3",
+            "GPT-OSS",
+            "GPT3",
+        ):
             if name.startswith(start):
                 return start
         if "BigScience" in name:
@@ -94,7 +104,13 @@ class Case:
         row = self.row
         keys = ("dtype", "global_batch", "micro_batch", "remat", "offload", "task")
         shape = {k: v for k, v in row["model"].items() if k not in ("shape_source", "params_B_reported")}
-        of = [shape, row["layout"], row["hardware"]["chip"], row["hardware"]["chips"], *(row.get(k) for k in keys)]
+        of = [
+            shape,
+            row["layout"],
+            row["hardware"]["chip"],
+            row["hardware"]["chips"],
+            *(row.get(k) for k in keys),
+        ]
         return repr(of) + self.software + self.source
 
     @property
@@ -119,7 +135,9 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, yaml.YAMLError, EOFError) as error:
         raise InputError(f"{path}: cannot be read as a list of runs: {str(error).splitlines()[0]}") from None
     needed = ("id", "model", "hardware", "layout", "dtype", "global_batch")
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and all(k in r for k in needed) for r in rows):
+    if not isinstance(rows, list) or not all(
+        isinstance(r, dict) and all(k in r for k in needed) for r in rows
+    ):
         raise InputError(f"{path}: no list of runs with {', '.join(needed)}")
     return rows
 
@@ -180,11 +198,11 @@ def _setting(row: Mapping[str, Any], software: str, assumed: list[str]) -> Setti
         seq_len=given["seq"],
         compute_dtype=DTYPES[str(dtype).lower()],
         mtp=1 if model.mtp and "suggests it is included" in note else 0,
-        trainable="lora:16" if row.get("task") == "lora" else "all",
+        trainable=_trainable(row, assumed),
     )
     overlap = "none" if "all communication overlap switched off" in row["software"] else "calibrated"
     found = setting_of(
-        model, cluster_of(row), training, overlap=overlap, framework="jax" if software in (JAX, JAX_GPU) else "megatron"
+        model, cluster_of(row), training, overlap=overlap, framework="jax" if software == JAX else "megatron"
     )
     habits = replace(
         found.framework,
@@ -194,6 +212,15 @@ def _setting(row: Mapping[str, Any], software: str, assumed: list[str]) -> Setti
         dispatches_once=dispatches_once(row),
     )
     return replace(found, framework=habits)
+
+
+def _trainable(row: Mapping[str, Any], assumed: list[str]) -> str:
+    """No row gives rank and targets of its adapters: NeMo's recipes for speed have them on queries, keys and values."""
+    if row.get("task") != "lora":
+        return "all"
+    found = "lora:16" if row["id"].startswith("automodel") else "lora:16:qkv"
+    assumed.append(f"adapters {found}")
+    return found
 
 
 def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: list[str]) -> Layout:
@@ -221,7 +248,7 @@ def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: li
         zero = 0
     remat, words = row.get("remat"), None
     if remat is None:
-        word = ASSUMED["jax" if software in (JAX, JAX_GPU) else "other"]
+        word = ASSUMED["jax" if software == JAX else "other"]
         assumed.append("recompute")
     else:
         word = remat_of(remat)
@@ -260,7 +287,9 @@ def _policies(
         away, moved = int(offload.split()[2]), "activations"
         if len(kinds) > 1 or pp > 1:
             raise InputError(f"offload: {offload} of a model with {len(kinds)} kinds of layers")
-        names = "+".join(n for i, n in enumerate(TENSORS) if tensor_bits(setting.framework, kinds[0]) >> i & 1)
+        names = "+".join(
+            n for i, n in enumerate(TENSORS) if tensor_bits(setting.framework, kinds[0]) >> i & 1
+        )
         on_host = f"{words[0]}:offload({names})"
         return (), ((f"{on_host}*{away}|{words[0]}*{layers - away}",),), moved
     if offload != "none" and not offload.startswith("activations to host:"):
@@ -283,7 +312,9 @@ def _stages(row: Mapping[str, Any], setting: Setting, layout: Layout) -> tuple[L
     layers, pp = setting.model.layers, layout.pp
     torus = any(isinstance(level, TorusAxis) for level in setting.cluster.levels)
     if (setting.training.sequences % (layout.dp * layout.micro_batch)) != 0:
-        raise LayoutError(f"layout: {setting.training.sequences} sequences are no multiple of {layout.dp}*{layout.micro_batch}")
+        raise LayoutError(
+            f"layout: {setting.training.sequences} sequences are no multiple of {layout.dp}*{layout.micro_batch}"
+        )
     if layout.devices > setting.cluster.devices:
         raise LayoutError(f"layout: {layout.devices} devices, the cluster has {setting.cluster.devices}")
     if torus:
@@ -332,5 +363,7 @@ def nested(layout: Layout, sizes: Sequence[int]) -> Placement:
                 levels[i].append((name, part))
                 degree, left[i] = degree // part, left[i] // part
         if degree > 1:
-            raise LayoutError(f"layout: {name}={getattr(layout, name)} cannot be placed on {'x'.join(map(str, sizes))}")
+            raise LayoutError(
+                f"layout: {name}={getattr(layout, name)} cannot be placed on {'x'.join(map(str, sizes))}"
+            )
     return tuple(tuple(level) for level in levels)

@@ -121,7 +121,9 @@ def weights(cases: Sequence[Case], used: Array) -> Array:
     ])  # fmt: skip
 
 
-def solve(log_s: Array, slopes: Array, at: Array, measured: Array, weight: Array, effects: Array, count: int) -> Fit:
+def solve(
+    log_s: Array, slopes: Array, at: Array, measured: Array, weight: Array, effects: Array, count: int
+) -> Fit:
     """One linearised fit around `at`: the best parameters and effects, and their spread.
 
     Reweighted least squares, whose weights are those of the pseudo-Huber loss; a parameter that passes its largest value
@@ -135,7 +137,9 @@ def solve(log_s: Array, slopes: Array, at: Array, measured: Array, weight: Array
     rows = np.hstack([slopes[used], design]) * root[:, None]
     target = (measured[used] - log_s[used] + slopes[used] @ at) * root
     prior = np.diag(np.concatenate([1.0 / sd, np.full(count, 1.0 / EFFECT_SD)]) ** 2)
-    most = np.array([np.log(p.most / p.prior) if p.most and not p.of else np.inf for p in PARAMETERS] + [np.inf] * count)
+    most = np.array(
+        [np.log(p.most / p.prior) if p.most and not p.of else np.inf for p in PARAMETERS] + [np.inf] * count
+    )
     z = np.concatenate([at, np.zeros(count)])
     for _ in range(REWEIGHTED):
         soft = 1.0 / np.sqrt(1.0 + ((rows @ z - target) / EDGE) ** 2)
@@ -150,14 +154,22 @@ def _held(normal: Array, right: Array, most: Array) -> Array:
     free = np.ones(len(right), bool)
     z = np.where(np.isfinite(most), most, 0.0)
     while True:
-        z[free] = np.linalg.solve(normal[np.ix_(free, free)], right[free] - normal[np.ix_(free, ~free)] @ z[~free])
+        z[free] = np.linalg.solve(
+            normal[np.ix_(free, free)], right[free] - normal[np.ix_(free, ~free)] @ z[~free]
+        )
         over = free & (z > most)
         if not over.any():
             return z
         z[over], free = most[over], free & ~over
 
 
-def fit(model: Model, used: Array, at: Array | None = None, rounds: int = ROUNDS, say: Callable[[str], None] = lambda _: None) -> tuple[Fit, Array]:
+def fit(
+    model: Model,
+    used: Array,
+    at: Array | None = None,
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Fit, Array]:
     """The fit on the used runs, and derivatives at its end."""
     x = start() if at is None else at
     measured = np.log([c.step_s for c in model.cases])
@@ -189,3 +201,13 @@ def refit(model: Model, used: Array, full: Fit, slopes: Array) -> Fit:
             break
     found.effects = {names[int(i)]: e for i, e in found.effects.items()}
     return found
+
+
+def refit_groups(model: Model, folds: Array, full: Fit, slopes: Array) -> list[tuple[str, Fit]]:
+    """The fit without each fold in turn."""
+    names = sorted(set(folds))
+    jobs = [(model, folds != name, full, slopes) for name in names]
+    if model.workers > 1:
+        with get_context("fork").Pool(model.workers) as pool:
+            return list(zip(names, pool.starmap(refit, jobs, chunksize=1), strict=True))
+    return [(name, refit(*job)) for name, job in zip(names, jobs, strict=True)]

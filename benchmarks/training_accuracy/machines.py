@@ -40,8 +40,14 @@ def cluster_of(row: Mapping[str, Any]) -> Cluster:
         return _parse(_slices(chip, given["chips"], given.get("slices") or 1))
     node = 72 if given.get("nvlink_domain") == 72 else given["per_node"] or 8
     domain = next(n for n in range(min(node, given["chips"]), 0, -1) if given["chips"] % n == 0)
-    domain = next((n for n in (64, 32) if n <= domain and given["chips"] % n == 0), domain) if node == 72 else domain
-    return _parse(f"{chip}:{domain}x{given['chips'] // domain}", _fabric(row) if domain < given["chips"] else None)
+    domain = (
+        next((n for n in (64, 32) if n <= domain and given["chips"] % n == 0), domain)
+        if node == 72
+        else domain
+    )
+    return _parse(
+        f"{chip}:{domain}x{given['chips'] // domain}", _fabric(row) if domain < given["chips"] else None
+    )
 
 
 def _fabric(row: Mapping[str, Any]) -> str | None:

@@ -36,7 +36,9 @@ def model_of(row: Mapping[str, Any]) -> ModelSpec:
     windows = [None]
     if swa := given.get("swa"):
         if swa["global_fraction"] != 0.5:
-            raise InputError(f"no shape: sliding windows on {1 - swa['global_fraction']:.0%} of layers is not read")
+            raise InputError(
+                f"no shape: sliding windows on {1 - swa['global_fraction']:.0%} of layers is not read"
+            )
         windows = [swa["window"], None]
     for window in windows:
         for ffn in _ffns(given):

@@ -1,7 +1,7 @@
 """What is fitted on published runs: names, priors, and the calibration file that values make."""
 
 from dataclasses import dataclass
-from math import exp, log
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -30,36 +30,37 @@ class Parameter:
         return self.prior * exp(x)
 
 
-def _matmul(architecture: str, prior: float = 0.75) -> Parameter:
-    return Parameter(f"architectures.{architecture}.matmul", prior, 0.2, most=1.0)
+def _matmul(architecture: str, prior: float, sd: float = 0.2) -> Parameter:
+    return Parameter(f"architectures.{architecture}.matmul", prior, sd, most=1.0)
 
 
 PARAMETERS: tuple[Parameter, ...] = (
     _matmul("ampere", 0.78), _matmul("hopper", 0.72), _matmul("blackwell", 0.62),
-    _matmul("tpu_v4"), _matmul("tpu_v5e"), _matmul("tpu_v5p"), _matmul("tpu_7x", 0.65),
-    Parameter("chips.b200.matmul", 1.0, 0.1, of="architectures.blackwell.matmul", most=1.0),
-    Parameter("chips.gb200.matmul", 1.0, 0.1, of="architectures.blackwell.matmul", most=1.0),
-    Parameter("chips.b300.matmul", 1.0, 0.1, of="architectures.blackwell.matmul", most=1.0),
-    Parameter("chips.gb300.matmul", 1.0, 0.1, of="architectures.blackwell.matmul", most=1.0),
+    _matmul("tpu_v4", 0.8, 0.12), _matmul("tpu_v5e", 0.8, 0.12), _matmul("tpu_v5p", 0.8, 0.12),
+    _matmul("tpu_7x", 0.7, 0.12),
+    Parameter("chips.b200.matmul", 1.0, 0.15, of="architectures.blackwell.matmul", most=1.0),
+    Parameter("chips.gb200.matmul", 1.0, 0.15, of="architectures.blackwell.matmul", most=1.0),
+    Parameter("chips.b300.matmul", 1.0, 0.15, of="architectures.blackwell.matmul", most=1.0),
+    Parameter("chips.gb300.matmul", 1.0, 0.15, of="architectures.blackwell.matmul", most=1.0),
     Parameter("chips.h100-96gb.matmul", 1.0, 0.1, of="architectures.hopper.matmul", most=1.0),
     Parameter("common.matmul_m0", 168.0, 0.5), Parameter("common.matmul_n0", 120.0, 0.7),
     Parameter("architectures.hopper.low_precision.fp8", 0.90, 0.1, most=1.0),
     Parameter("architectures.blackwell.low_precision.fp8", 0.90, 0.1, most=1.0),
     Parameter("architectures.blackwell.low_precision.fp4", 0.69, 0.2, most=1.0),
     Parameter("common.misaligned", 0.28, 0.5), Parameter("common.misaligned_heads", 2.0, 1.0),
-    Parameter("families.tpu.attention", 0.42, 0.3, most=1.0),
-    Parameter("architectures.ampere.attention", 0.45, 0.3, most=1.0),
-    Parameter("architectures.hopper.attention", 0.45, 0.3, most=1.0),
-    Parameter("architectures.blackwell.attention", 0.42, 0.3, most=1.0),
-    Parameter("software.torch-fsdp.common.attention", 1.0, 0.3, of="attention"),
-    Parameter("software.torch-fsdp.architectures.hopper.attention", 0.30, 0.3, most=1.0),
-    Parameter("software.llm-foundry.common.attention", 1.0, 0.3, of="attention"),
+    Parameter("families.tpu.attention", 0.42, 0.2, most=1.0),
+    Parameter("architectures.ampere.attention", 0.45, 0.2, most=1.0),
+    Parameter("architectures.hopper.attention", 0.48, 0.15, most=1.0),
+    Parameter("architectures.blackwell.attention", 0.45, 0.15, most=1.0),
+    Parameter("software.torch-fsdp.common.attention", 1.0, 0.2, of="attention"),
+    Parameter("software.torch-fsdp.architectures.hopper.attention", 0.27, 0.15, most=1.0),
+    Parameter("software.llm-foundry.common.attention", 1.0, 0.2, of="attention"),
     Parameter("software.llm-foundry.architectures.hopper.attention", 0.25, 0.4, most=1.0),
     Parameter("software.megatron-2021.common.score_bytes", 20.0, 0.4),
     Parameter("software.megatron-core.common.elementwise", 1.5, 0.4),
     Parameter("software.torch-fsdp.common.elementwise", 1.8, 0.4),
     Parameter("software.llm-foundry.common.elementwise", 1.8, 0.4),
-    Parameter("software.jax-gpu.common.elementwise", 1.8, 0.4),
+    Parameter("software.jax.families.nvidia.elementwise", 2.0, 0.3),
     Parameter("software.megatron-2021.common.elementwise", 1.2, 0.4),
     Parameter("software.megatron-2021.common.sum_bytes", 8.0, 0.4),
     Parameter("software.megatron-core.common.sum_bytes", 4.0, 0.5),
@@ -78,7 +79,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("software.megatron-2021.common.overlap.fsdp", 1.0, 0.1, exposed=True, most=1.0),
     Parameter("software.torch-fsdp.common.overlap.fsdp", 0.5, 0.4, exposed=True, most=1.0),
     Parameter("software.llm-foundry.common.overlap.fsdp", 0.5, 0.4, exposed=True, most=1.0),
-    Parameter("software.jax-gpu.common.overlap.fsdp", 0.3, 0.4, exposed=True, most=1.0),
+    Parameter("software.jax.families.nvidia.overlap.fsdp", 0.3, 0.4, exposed=True, most=1.0),
     Parameter("families.tpu.overlap.fsdp", 0.2, 0.4, exposed=True, most=1.0),
     Parameter("common.overlap.pp", 0.4, 0.4, exposed=True, most=1.0),
     Parameter("common.overlap.cp", 0.6, 0.3, exposed=True, most=1.0),
@@ -141,7 +142,11 @@ def _scale_attention(data: dict[str, Any], path: str, factor: float) -> None:
     name = path.split(".")[1]
     for architecture, part in list(data["architectures"].items()):
         if "attention" in part:
-            _put(data, f"software.{name}.architectures.{architecture}.attention", min(1.0, part["attention"] * factor))
+            _put(
+                data,
+                f"software.{name}.architectures.{architecture}.attention",
+                min(1.0, part["attention"] * factor),
+            )
 
 
 def _copy(data: Any) -> Any:
@@ -155,5 +160,13 @@ def _put(data: dict[str, Any], path: str, value: float) -> None:
     data[last] = value
 
 
-def log_ratio(a: float, b: float) -> float:
-    return log(a / b)
+def plain(file: EfficiencyFile) -> dict[str, Any]:
+    """The fields of a calibration that are set, numbers at four digits."""
+    data: dict[str, Any] = _rounded(file.model_dump(exclude_none=True, exclude_defaults=True))
+    return data
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items() if v != {}}
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-MEGATRON, OLD_MEGATRON, OLD_DEEPSPEED, FSDP, FOUNDRY, JAX, JAX_GPU = (
-    "megatron-core", "megatron-2021", "deepspeed-2021", "torch-fsdp", "llm-foundry", "jax", "jax-gpu",
+MEGATRON, OLD_MEGATRON, OLD_DEEPSPEED, FSDP, FOUNDRY, JAX = (
+    "megatron-core", "megatron-2021", "deepspeed-2021", "torch-fsdp", "llm-foundry", "jax",
 )  # fmt: skip
 # First part of a row's id.
 BY_SOURCE = {
@@ -17,9 +17,9 @@ BY_SOURCE = {
     "dsazure": OLD_MEGATRON,
     "tt": FSDP,
     "automodel": FSDP,
-    "pax": JAX_GPU,
-    "gpurecipes": JAX_GPU,
-    "jaxtoolbox": JAX_GPU,
+    "pax": JAX,
+    "gpurecipes": JAX,
+    "jaxtoolbox": JAX,
 }
 
 
@@ -62,7 +62,7 @@ def software_of(row: Mapping[str, Any]) -> str:
     start, text = row["id"].split("-")[0], row["software"]
     gpu = not row["hardware"]["chip"].startswith("TPU")
     if "MaxText" in text or "Pax" in text:
-        return JAX_GPU if gpu else JAX
+        return JAX
     if start in ("narayanan", "dsazure") and row["layout"].get("zero_stage") == 3:
         return OLD_DEEPSPEED
     if start in BY_SOURCE:

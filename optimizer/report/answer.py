@@ -153,6 +153,9 @@ def _step(plan: Priced) -> Iterator[Block]:
         f"{e.tokens_per_s:,.0f} tokens/s, "
         f"{e.tokens_per_s / chips:,.0f} tokens/s per chip of the cluster"
     )
+    if e.band_s is not None:
+        low, high = (words.seconds(s) for s in e.band_s)
+        yield line(f"80% of published runs of this kind would take {low} to {high}")
     decimals = words.decimals_for(e.step_s)
     shown = {p: s for p, s in e.parts.items() if s > 1e-7 * e.step_s}
     yield table(

@@ -1,0 +1,67 @@
+"""docs/accuracy.md from the judge's summary."""
+
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = {"family": "model family left out", "source": "whole source left out"}
+HEAD = """\
+# How true step times are to published runs
+
+Written by `python benchmarks/accuracy.py training benchmarks/data/training_runs.yaml.gz --docs`; numbers here are its output.
+
+The default calibration (`hardware/data/calibration/default.yaml`) is fitted to step times of published training runs by
+`benchmarks/fit.py`. Every error below is of runs that the fit did not see: their model family left out (the program and
+cluster are known from other models), or their whole source (new cluster, new program). *Flat* is the geometric mean share of
+peak of the other runs by chip and dtype.
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """The page's text."""
+    out = [HEAD, f"{found['rows']} published runs: {found['priced']} priced, {found['bad_rows']} known to be bad, "
+           f"{sum(found['refused'].values())} refused ({', '.join(f'{n} {why}' for why, n in sorted(found['refused'].items()))}).", ""]  # fmt: skip
+    out += [
+        "| runs | rows | MAPE | bias | 90% are within | within 10% | within 20% |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for split, name in NAMES.items():
+        of = found[split]
+        out += [_row(f"**{name}**", of["all"]), _row("flat", of["flat"])]
+        for label in ("kind", "machine", "parallelism", "stated"):
+            out += [_row(f"{label}: {k}", e) for k, e in of["classes"][label].items()]
+    if "calibrated" in found:
+        out.append(_row("**source left out, three of its runs given to `calibrate`**", found["calibrated"]))
+        out += ["", f"The same rows without those three: {found['calibrated']['same_rows_before']:.1%}; mean over seeded draws of "
+                f"three: {found['drawn_three_mape']:.1%}."]  # fmt: skip
+    out += [
+        "",
+        "## By source and chip",
+        "",
+        "| | rows | family left out | source left out |",
+        "|---|---|---|---|",
+    ]
+    for label in ("source", "chip"):
+        family, source = (found[s]["classes"][label] for s in NAMES)
+        out += [
+            f"| {k} | {e['rows']} | {e['mape']:.1%} | {source[k]['mape']:.1%} |" for k, e in family.items()
+        ]
+    out += ["", "## Ranking", "", "Groups of runs of one model, chips and batch with three layouts or more. Regret is the time of the layout",
+            "predicted fastest over the fastest measured, less 1.", "",
+            "| | groups | regret | worst | best of the first three | first right | Kendall's tau | flat regret |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for split, name in NAMES.items():
+        rank, plain = found[split]["ranking"], found[split]["flat_ranking"]
+        out.append(f"| {name} | {rank['groups']} | {rank['regret']:.1%} | {rank['worst_regret']:.1%} | {rank['best_of_three']:.1%} | "
+                   f"{rank['top_1']:.0%} | {rank['kendall_tau']:.2f} | {plain['regret']:.1%} |")  # fmt: skip
+    out += ["", "## Error bands", "", "Measured over predicted, between which 80% of the runs of a kind lie; an estimate prints its own as seconds.",
+            "Each group is held against the band that the others make.", ""]  # fmt: skip
+    for split, name in NAMES.items():
+        bands = ", ".join(f"{k} {low:.2f} to {high:.2f}" for k, (low, high) in found[split]["band"].items())
+        out.append(f"- {name}: {bands}; {found[split]['band_holds']:.0%} of runs lie inside")
+    return "\n".join(out) + "\n"
+
+
+def _row(name: str, e: Mapping[str, float]) -> str:
+    return (
+        f"| {name} | {e['rows']} | {e['mape']:.1%} | {e['bias']:+.1%} | {e['p90']:.0%} | {e['within_10']:.0%} | "
+        f"{e['within_20']:.0%} |"
+    )
