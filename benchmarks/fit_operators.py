@@ -75,11 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="replace the shipped files (of all laws)")
-    parser.add_argument("--law", choices=LAWS, help="only one law; printed, not written")
+    parser.add_argument("--write", action="store_true", help="replace the shipped files")
+    parser.add_argument("--law", choices=LAWS, help="only one law")
     args = parser.parse_args()
-    if args.write and args.law:
-        parser.error("--write fits all laws; leave --law out")
     read, fits = shipped_cases(), {}
     for law in [args.law] if args.law else LAWS:
         file, fits[law] = fitted_file(read.cases[law])

@@ -20,7 +20,6 @@ import numpy as np
 from meshwright.costmodel.operators import BF16, attention_bytes, product_bytes, product_flops
 from meshwright.hardware.kernel_rates import DecodeRates, ExpertRates, MatmulRates, PrefillRates, StreamRates
 
-TILE = 128  # rows of queries that a block of an attention kernel takes
 WIDE_GROUP = 32  # query heads on one key head above which some decode kernels leave the matrix units
 THOUSAND = 1000.0
 
@@ -63,15 +62,15 @@ def scores_met(q: Any, kv: Any, causal: Any = True, window: Any = np.inf) -> Any
 
 
 def prefill_scores(
-    keys: Any, batch: Any, q: Any, kv: Any, heads: Any, kv_heads: Any, processors: Any, causal: Any = True,
-    window: Any = np.inf,
+    rates: PrefillRates, batch: Any, q: Any, kv: Any, heads: Any, kv_heads: Any, processors: Any,
+    causal: Any = True, window: Any = np.inf,
 ) -> Any:  # fmt: skip
-    """Scores that an attention kernel computes: rows padded to tiles, `keys` more per row, and where there are fewer tiles
-    than processors those of the longest tile times all processors, which wait for it."""
+    """Scores that an attention kernel computes: those that are needed and `keys` more per row, few rows filled up to a tile;
+    and where there are fewer tiles than processors those of the longest tile on each, as all wait for it."""
     rows = q * heads / kv_heads
-    padded = np.ceil(rows / TILE) * TILE / rows
-    scores = batch * heads * (scores_met(q, kv, causal, window) + q * keys) * padded
-    return np.maximum(scores, processors * TILE * (np.minimum(kv, window) + keys))
+    padded = joined_s(rows, rates.tile, 2.0) / rows
+    scores = batch * heads * (scores_met(q, kv, causal, window) + q * rates.keys) * padded
+    return np.maximum(scores, processors * rates.tile * (np.minimum(kv, window) + rates.keys))
 
 
 def prefill_attention_s(
@@ -85,7 +84,7 @@ def prefill_attention_s(
     whatever the head size: small heads are slow because of it. Latent attention has unequal `head_dim` and `v_head_dim`.
     """
     width = head_dim + v_head_dim
-    scores = prefill_scores(rates.keys, batch, q, kv, heads, kv_heads, processors, causal, window)
+    scores = prefill_scores(rates, batch, q, kv, heads, kv_heads, processors, causal, window)
     compute = scores * (product_flops(1, 1, width) / (peak_flop_per_s * rates.e_c) + 1 / rates.score_per_s)
     moved = attention_bytes(batch * q, heads * width, batch * kv, kv_heads * width, q_bytes, kv_bytes)
     walk = rates.walk_s * np.minimum(kv, window) / THOUSAND

@@ -45,13 +45,14 @@ class MatmulRates:
 
 @dataclass(frozen=True)
 class PrefillRates:
-    """keys: met by every row beside its own (diagonal tiles, prologue). score_per_s: scores that the exponential passes.
+    """tile: rows of queries that a block takes. keys: met by every row beside its own (diagonal tiles, prologue). score_per_s: scores that the exponential passes.
     walk_s: of 1,000 keys that one tile meets in turn. Others as in MatmulRates."""
 
     t0_s: Any
     e_c: Any
     e_m: Any
     p: Any
+    tile: Any
     keys: Any
     score_per_s: Any
     walk_s: Any

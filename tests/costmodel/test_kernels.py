@@ -40,7 +40,9 @@ PEAK, HBM = 1e15, 4e12  # FLOP/s and bytes/s of a round machine
 MATMUL = MatmulRates(
     t0_s=5e-6, e_c=0.8, e_m=0.5, p=2.0, walk_s=1e-6, walk_power=1.0, e_q=0.5, row_columns=96.0
 )
-PREFILL = PrefillRates(t0_s=1e-5, e_c=0.5, e_m=0.5, p=1.0, keys=72.0, score_per_s=1e13, walk_s=1e-6)
+PREFILL = PrefillRates(
+    t0_s=1e-5, e_c=0.5, e_m=0.5, p=1.0, tile=128.0, keys=72.0, score_per_s=1e13, walk_s=1e-6
+)
 DECODE = DecodeRates(1e-5, 0.5, 0.8, 1.0, keys=300.0, e_wide=0.05, walk_s=2e-6, walk_power=0.5)
 EXPERTS = ExpertRates(2e-5, 0.5, 0.5, 1.0, load=2.0, rows=16.0, n0=1024.0, e_a=0.5, e_pairs=2.0)
 
@@ -93,19 +95,17 @@ def test_scores_of_a_triangle_a_chunk_and_a_window() -> None:
 
 
 def test_prefill_by_hand() -> None:
-    """One sequence of 128 tokens, 8 heads on 2: 512 rows, 4 tiles each, no padding; 8256 + 128 * 72 scores a head.
+    """One sequence of 24 tokens, 8 heads on 2: 96 rows, which a tile of 128 makes 160; 300 scores and 24 * 72 a head.
 
-    10 processors: the longest tile is 128 * (128 + 72), ten times over 256,000, more than 8 * 17,472.
+    1 processor: 8 * 2028 * 160/96 = 27,040 scores, more than 128 * (24 + 72) of the longest tile; 10: 122,880, ten times it.
     """
-    shape = (1, 128, 128, 8, 2)
-    assert prefill_scores(72.0, *shape, processors=2) == 8 * (128 * 129 / 2 + 128 * 72)
-    assert prefill_scores(72.0, *shape, processors=10) == 10 * 128 * 200
+    shape = (1, 24, 24, 8, 2)
+    assert prefill_scores(PREFILL, *shape, processors=1) == pytest.approx(27_040)
+    assert prefill_scores(PREFILL, *shape, processors=10) == 122_880
     seconds = prefill_attention_s(PREFILL, *shape, 64, 64, PEAK, HBM, 10)
-    compute = 256_000 * (2 * 128 / 0.5e15 + 1e-13)
-    moved = 2 * (128 * 8 * 128 + 128 * 2 * 128) / 2e12
-    assert seconds == pytest.approx(1e-5 + compute + moved + 0.128e-6)
-    # 100 tokens, 1 head on 1: a tile of 128 rows where 100 are needed.
-    assert prefill_scores(0.0, 64, 100, 100, 1, 1, processors=1) == pytest.approx(64 * 5050 * 1.28)
+    compute = 122_880 * (2 * 128 / 0.5e15 + 1e-13)
+    moved = 2 * (24 * 8 * 128 + 24 * 2 * 128) / 2e12
+    assert seconds == pytest.approx(1e-5 + compute + moved + 0.024e-6)
 
 
 def test_small_heads_are_bound_by_the_exponential() -> None:
