@@ -1,8 +1,11 @@
-"""How true the cost model is to measurements: `python benchmarks/accuracy.py edge FILE [--json]`.
+"""How true the cost model is to measurements: `python benchmarks/accuracy.py edge|operators FILE [--json]`.
 
 edge    token rates of one sequence on edge devices and cards, prefill and decode, against the rates of
         hardware/data/inference/edge.yaml. A row whose device is among the shipped rows (benchmarks/data/edge_tokens.yaml)
         is predicted by a fit without that device; any other row by the shipped rates, which know nothing of it.
+operators   single kernels and collectives, a CSV table or a folder of them, against hardware/data/kernels. A row whose
+        shape is among the shipped rows (benchmarks/data/operators) is predicted by the fit without it, any other by the
+        shipped numbers. Beside it each chip by its family's numbers, without the kernel's name, and at a flat efficiency.
 
 Prints errors by class and what was refused and why, then one JSON summary line.
 """
@@ -17,6 +20,11 @@ from edge_accuracy.cases import PHASES, read_cases
 from edge_accuracy.classes import SHIPPED
 from edge_accuracy.predict import Columns
 from edge_accuracy.score import Scored
+from operator_accuracy.cases import cases_of
+from operator_accuracy.page import lines as operator_lines
+from operator_accuracy.page import with_table
+from operator_accuracy.score import Scored as OperatorsScored
+from operator_accuracy.tables import read_tables
 
 from meshwright.hardware.errors import MeshwrightError
 from meshwright.hardware.inference_rates import load_rates_file
@@ -71,6 +79,21 @@ def rows_of(done: Scored) -> list[dict[str, Any]]:
     ]
 
 
+def operators(path: Path) -> OperatorsScored:
+    """A table of kernels or collectives, or a folder of them. Errors: InputError where it is none."""
+    return OperatorsScored.of(cases_of(read_tables(path)))
+
+
+def operators_page(path: Path, page: Path | None) -> int:
+    """Prints the judge's page and summary; `page` is one whose table is replaced."""
+    done = operators(path)
+    if page is not None:
+        page.write_text(with_table(page, done), encoding="utf-8")
+    print("\n".join(operator_lines(done)))
+    print(json.dumps(done.summary(), sort_keys=True))
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,8 +102,13 @@ def main() -> int:
     one = judges.add_parser("edge", help="token rates of edge devices")
     one.add_argument("file", type=Path)
     one.add_argument("--json", action="store_true", help="one JSON object with every row, and no page")
+    one = judges.add_parser("operators", help="seconds of kernels and collectives")
+    one.add_argument("file", type=Path, help="a table, .csv or .csv.gz, or a folder of them")
+    one.add_argument("--page", type=Path, help="a Markdown page whose table is written anew")
     args = parser.parse_args()
     try:
+        if args.judge == "operators":
+            return operators_page(args.file, args.page)
         done = edge(args.file)
         summary = done.summary()
     except MeshwrightError as error:
