@@ -290,11 +290,11 @@ def _bands_of(bands: Bands, chip: Chip, notes: list[str]) -> dict[str, object]:
 
 def _parts(file: EfficiencyFile, chip: Chip, software: str, notes: list[str]) -> list[Part]:
     """Wide to narrow."""
-    if chip.architecture not in file.architectures:
-        if file.architectures and file.extends is None and chip.name not in file.chips:
-            notes.append(
-                f"{file.name}: no entry for {chip.architecture}; the prior of family {chip.family} is used"
-            )
+    known = chip.architecture in file.architectures or chip.name in file.chips
+    if file.architectures and file.extends is None and not known:
+        notes.append(
+            f"{file.name}: no entry for {chip.architecture}; the prior of family {chip.family} is used"
+        )
     return [part for of in (file, *_programs(file, software)) for part in _of_chip(of, chip)]
 
 

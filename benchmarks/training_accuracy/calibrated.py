@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from training_accuracy.cases import Case
-from training_accuracy.fitting import Rates
 
 from meshwright.optimizer.calibrate_runs import fit_runs, scaled
+from training_accuracy.cases import Case
+from training_accuracy.fitting import Rates
 
 GIVEN = 3
 DRAWS, SEED = 20, 20261130

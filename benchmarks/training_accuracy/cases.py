@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 import yaml
-from training_accuracy.machines import cluster_of
-from training_accuracy.models import model_of
-from training_accuracy.remat import ASSUMED, Remat, remat_of
-from training_accuracy.software import JAX, dispatches_once, software_of, source_of
 
 from meshwright.costmodel.estimate import complete, stage_counts, step_seconds, table_of
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
@@ -25,6 +21,10 @@ from meshwright.costmodel.workload import Training
 from meshwright.hardware.calibration import Efficiency
 from meshwright.hardware.errors import InputError, LayoutError, MeshwrightError
 from meshwright.hardware.network import TorusAxis
+from training_accuracy.machines import cluster_of
+from training_accuracy.models import model_of
+from training_accuracy.remat import ASSUMED, Remat, remat_of
+from training_accuracy.software import JAX, dispatches_once, software_of, source_of
 
 DTYPES = {
     "bf16": "bf16", "amp_bf16": "bf16", "te bf16": "bf16", "fp16": "fp16", "fp16 mixed": "fp16",
@@ -246,14 +246,13 @@ def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: li
         raise InputError(f"layout: shard groups of {shard} do not divide dp {dp}")
     if zero and shard * cp == 1:
         zero = 0
-    remat, words = row.get("remat"), None
+    remat = row.get("remat")
     if remat is None:
         word = ASSUMED["jax" if software == JAX else "other"]
         assumed.append("recompute")
     else:
         word = remat_of(remat)
     offload = row.get("offload") or "none"
-    kinds, framework = setting.model.kinds, setting.framework
     policies, stages, moved = _policies(word, offload, setting, given["pp"])
     tp, sp = given["tp"], given.get("sp")
     vpp, pp = (given.get("vpp") or 1) if given["pp"] > 1 else 1, given["pp"]
@@ -301,7 +300,7 @@ def _policies(
     each = layers // pp
     full = min(remat.first, each) if remat.first is not None else each // remat.every
     word = f"{words[0]}*{full}|none*{each - full}" if full < each else words[0]
-    return (), (tuple([word]),) * (pp if pp > 1 else 1), moved
+    return (), ((word,),) * (max(1, pp)), moved
 
 
 def _stages(row: Mapping[str, Any], setting: Setting, layout: Layout) -> tuple[Layout, np.ndarray]:

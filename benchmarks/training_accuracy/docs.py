@@ -7,7 +7,7 @@ NAMES = {"family": "model family left out", "source": "whole source left out"}
 HEAD = """\
 # How true step times are to published runs
 
-Written by `python benchmarks/accuracy.py training benchmarks/data/training_runs.yaml.gz --docs`; numbers here are its output.
+Written by `python benchmarks/accuracy.py training benchmarks/data/training_runs.yaml.gz --page docs/accuracy.md`; numbers here are its output.
 
 The default calibration (`hardware/data/calibration/default.yaml`) is fitted to step times of published training runs by
 `benchmarks/fit.py`. Every error below is of runs that the fit did not see: their model family left out (the program and
@@ -18,8 +18,11 @@ peak of the other runs by chip and dtype.
 
 def page(found: Mapping[str, Any]) -> str:
     """The page's text."""
-    out = [HEAD, f"{found['rows']} published runs: {found['priced']} priced, {found['bad_rows']} known to be bad, "
-           f"{sum(found['refused'].values())} refused ({', '.join(f'{n} {why}' for why, n in sorted(found['refused'].items()))}).", ""]  # fmt: skip
+    refused = found["refused"]
+    why = ", ".join(f"{n} {reason}" for reason, n in sorted(refused.items()))
+    rows, priced, bad = (found[name] for name in ("rows", "priced", "bad_rows"))
+    told = f"{rows} published runs: {priced} priced, {bad} known to be bad, {sum(refused.values())} refused ({why})."
+    out = [HEAD, told, ""]
     out += [
         "| runs | rows | MAPE | bias | 90% are within | within 10% | within 20% |",
         "|---|---|---|---|---|---|---|",
@@ -31,8 +34,8 @@ def page(found: Mapping[str, Any]) -> str:
             out += [_row(f"{label}: {k}", e) for k, e in of["classes"][label].items()]
     if "calibrated" in found:
         out.append(_row("**source left out, three of its runs given to `calibrate`**", found["calibrated"]))
-        out += ["", f"The same rows without those three: {found['calibrated']['same_rows_before']:.1%}; mean over seeded draws of "
-                f"three: {found['drawn_three_mape']:.1%}."]  # fmt: skip
+        before, drawn = found["calibrated"]["same_rows_before"], found["drawn_three_mape"]
+        out += ["", f"The same rows before: {before:.1%}; mean over seeded draws of three runs: {drawn:.1%}."]
     out += [
         "",
         "## By source and chip",

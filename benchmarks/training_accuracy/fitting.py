@@ -12,10 +12,10 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from training_accuracy.cases import Case
-from training_accuracy.parameters import PARAMETERS, file_of, start
 
 from meshwright.hardware.calibration import Efficiency, resolve
+from training_accuracy.cases import Case
+from training_accuracy.parameters import PARAMETERS, file_of, start
 
 Array = np.ndarray
 

@@ -7,10 +7,10 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from training_accuracy.cases import Case
-from training_accuracy.fitting import Fit, Model, Rates, refit
 
 from meshwright.costmodel.operators import model_flops
+from training_accuracy.cases import Case
+from training_accuracy.fitting import Fit, Model, Rates, refit
 
 Array = np.ndarray
 FOLDS = {"family": 14, "model": 12}

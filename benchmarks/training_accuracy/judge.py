@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from training_accuracy import calibrated
 from training_accuracy.cases import Case, Refusal, read_cases, read_rows
 from training_accuracy.folds import KEYS, effect_of, flat
@@ -131,3 +132,19 @@ def summary(done: Judged) -> dict[str, Any]:
             "same_rows_before": errors(done.seconds["source"][there], measured[there])["mape"]
         }
     return out
+
+
+def rows_json(done: Judged) -> list[dict[str, Any]]:
+    """Every run with its predictions, seconds; null where a run was itself given."""
+    return [
+        {
+            "id": c.id,
+            "source": c.source,
+            "family": c.family,
+            "kind": c.kind,
+            "assumed": list(c.assumed),
+            "measured": c.step_s,
+        }
+        | {name: float(f"{s[i]:.6g}") if np.isfinite(s[i]) else None for name, s in done.seconds.items()}
+        for i, c in enumerate(done.cases)
+    ]

@@ -3,19 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec, Mtp
+from meshwright.costmodel.model import Attention, Ffn, LayerKind, ModelSpec
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.readers.blocks import (
     attention,
     gated_ffn,
     head,
-    linear,
     mixture,
     norm,
     plain_ffn,
     table,
 )
-from meshwright.costmodel.model import Shard
 from meshwright.hardware.errors import InputError
 
 HEAD_DIM = 128  # where a row gives no heads, and its width is a multiple of it: a declared assumption

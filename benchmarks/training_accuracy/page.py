@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from training_accuracy.judge import SPLITS, Judged
 
 HEAD = "{:34} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
 from training_accuracy.cases import Case
 
 Array = np.ndarray

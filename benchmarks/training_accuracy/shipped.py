@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import yaml
+
+from meshwright.hardware.errors import InputError
 from training_accuracy.cases import BAD_ROWS, Case, Refusal
 from training_accuracy.fitting import Fit, Rates
 from training_accuracy.parameters import PARAMETERS
-
-from meshwright.hardware.errors import InputError
 
 DATA = Path(__file__).parents[1] / "data"
 RUNS, FITS = DATA / "training_runs.yaml.gz", DATA / "training_fits.json.gz"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+
 from training_accuracy.cases import Case
 from training_accuracy.fitting import Fit
 from training_accuracy.parameters import PARAMETERS, Parameter, file_of, plain
