@@ -63,9 +63,9 @@ def _file_of(path: Path) -> Path:
             return path
         found = sorted(path.rglob("*.trace.json.gz")) or sorted(path.rglob("*.pt.trace.json*"))
     except OSError as error:
-        raise TraceError(f"cannot read {shown(str(path))}: {error.strerror}; give {WANTED}") from None
+        raise TraceError(f"cannot read {path}: {error.strerror}; give {WANTED}") from None
     except ValueError:
-        raise TraceError(f"cannot read {shown(str(path))}: not a path; give {WANTED}") from None
+        raise TraceError(f"cannot read {ascii(str(path))[1:-1][:200]}: not a path; give {WANTED}") from None
     if len(found) != 1:
         names = ", ".join(str(each.relative_to(path)) for each in found[:3])
         told = f"{len(found)} traces, such as {names}" if found else "no .trace.json.gz"

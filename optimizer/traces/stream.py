@@ -7,6 +7,7 @@ A file is an object with a list `traceEvents`, or that list alone. Up to 8 GiB o
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ MOST_TEXT = 8 * 2**30
 MOST_VALUE = 16 * 2**20
 _PIECE = 2**18
 _SPACE = " \t\r\n"
+_END = re.compile(r"\s*[,:\]}]")  # what follows a value
 WANTED = "a trace that torch.profiler or jax.profiler wrote (.json, .json.gz)"
 
 
@@ -125,8 +127,8 @@ class _Text:
                 raise TraceError(
                     f"{self.path} is nested too deeply, {self._place()}; give {WANTED}"
                 ) from None
-            if end == len(self._text) and self._more():  # a number may go on
-                continue
+            if not _END.match(self._text, end) and end - self._at < MOST_VALUE and self._more():
+                continue  # a number may go on beyond the window
             self._at = end
             return value
 
@@ -164,4 +166,4 @@ def _opened(path: Path) -> BinaryIO:
         return gzip.open(path, "rb") if magic == b"\x1f\x8b" else path.open("rb")  # type: ignore[return-value]
     except (OSError, ValueError) as error:  # too long a name, no permission, a null byte
         reason = getattr(error, "strerror", None) or "not a path"
-        raise TraceError(f"cannot read {shown(str(path))}: {reason}; give {WANTED}") from None
+        raise TraceError(f"cannot read {ascii(str(path))[1:-1][:200]}: {reason}; give {WANTED}") from None

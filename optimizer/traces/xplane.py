@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.hardware.errors import MissingExtraError
-from meshwright.optimizer.traces.stream import TraceError
+from meshwright.optimizer.traces.stream import WANTED, TraceError
 
 MOST_BYTES = 2 * 2**30  # JAX reads such a file whole
 
@@ -25,7 +25,9 @@ def xplane_events(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path} has {size:,} bytes, at most {MOST_BYTES:,} are read; give its .trace.json.gz"
             )
         yield from _events(reader.from_file(str(path)))
-    except (OSError, RuntimeError, ValueError) as error:
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror}; give {WANTED}") from None
+    except (RuntimeError, ValueError) as error:
         raise TraceError(f"{path} is no xplane.pb: {' '.join(str(error).split())[:80]}") from None
 
 
