@@ -28,13 +28,13 @@ def page(made: "Profile") -> Iterator[Block]:
     header = ("", "trace, s", "", *(("plan, s", "trace/plan") if planned else ()))
     rows = [
         (p.name, words.fixed(_number(p.a), decimals), words.percent(_number(p.a) / made.step_s))
-        + ((_fixed(p.b, decimals), _ratio(p.ratio)) if planned else ())
+        + ((_fixed(p.b, decimals), _ratio(p.a, p.b)) if planned else ())
         for p in made.parts
     ]
     total = "sum", words.fixed(made.step_s, decimals), ""
     if planned:
         assert made.plan_step_s is not None
-        rows.append((*total, words.fixed(made.plan_step_s, decimals), _ratio(made.step_s / made.plan_step_s)))
+        rows.append((*total, words.fixed(made.plan_step_s, decimals), _ratio(made.step_s, made.plan_step_s)))
     else:
         rows.append(total)
     yield table(rows, "l" + "r" * (len(header) - 1), header=header)
@@ -42,7 +42,7 @@ def page(made: "Profile") -> Iterator[Block]:
     header = ("kind", "a step", "s", "known", "of FLOP/s", "of HBM", *(("plan, s",) if planned else ()))
     yield table(
         [
-            (k.name, f"{k.count:,.0f}", words.fixed(k.seconds, decimals))
+            (k.name, shown(k.count), words.fixed(k.seconds, decimals))
             + (_percent(k.known_s / k.seconds if k.seconds else None), _percent(k.flop_share), _percent(k.hbm_share))
             + ((_fixed(k.planned_s, decimals),) if planned else ())
             for k in made.kinds
@@ -64,7 +64,7 @@ def page(made: "Profile") -> Iterator[Block]:
         )
         yield table(
             [
-                (c.name, f"{c.count:,.0f}", words.fixed(c.hidden_s, decimals), words.fixed(c.exposed_s, decimals))
+                (c.name, shown(c.count), words.fixed(c.hidden_s, decimals), words.fixed(c.exposed_s, decimals))
                 + (_NONE if c.sent_bytes is None else shown(c.sent_bytes, "B"), c.link or _NONE, _percent(c.link_share))
                 + ((_fixed(c.planned_s, decimals),) if planned else ())
                 for c in made.carried
@@ -74,6 +74,15 @@ def page(made: "Profile") -> Iterator[Block]:
         )  # fmt: skip
     yield title("Operations", "largest gap to the roofline first")
     yield table(_operations(made, decimals), "l" + "l" * planned + "rrrrr", header=_operation_header(planned))
+    if planned:
+        yield title(
+            "Operators of the plan", "beside traced products of their sizes, and attention; -: no counterpart"
+        )
+        header = ("operator", "trace, s", "plan, s", "trace/plan")
+        rows = [
+            (p.name, _fixed(p.a, decimals), _fixed(p.b, decimals), _ratio(p.a, p.b)) for p in made.operators
+        ]
+        yield table(rows, "lrrr", header=header)
     for note in made.notes:
         yield bullet(note)
 
@@ -108,7 +117,7 @@ def _operations(made: "Profile", decimals: int) -> Iterator[tuple[str, ...]]:
 
 def _numbers(operations: "list[Operation]", decimals: int) -> tuple[str, ...]:
     count, seconds = sum(o.count for o in operations), sum(o.seconds for o in operations)
-    head = f"{count:,.0f}", words.fixed(seconds, decimals)
+    head = shown(count), words.fixed(seconds, decimals)
     if any(o.floor_s is None for o in operations):
         return (*head, _NONE, _NONE, _NONE)
     floor = sum(o.floor_s or 0.0 for o in operations)
@@ -149,8 +158,8 @@ def _fixed(value: object, decimals: int) -> str:
     return _NONE if value is None else words.fixed(_number(value), decimals)
 
 
-def _ratio(value: float | None) -> str:
-    return _NONE if value is None else f"{value:.2f}"
+def _ratio(trace: object, plan: object) -> str:
+    return f"{_number(trace) / _number(plan):.2f}" if trace is not None and plan else _NONE
 
 
 def _percent(value: float | None) -> str:

@@ -72,6 +72,11 @@ def against(
         )
     if plan is None:
         assert chip is not None
+        for option, value in (("model", model), ("efficiency", efficiency)):
+            if value is not None:
+                raise InputError(
+                    f"{option} says where a plan's file is, and no plan is given; leave --{option} out"
+                )
         return Against(chip_of(chip))
     given = reopen(plan, model=model, efficiency=efficiency)
     return Against(given.cluster.chip, Planned(given, explained(given, plan)))

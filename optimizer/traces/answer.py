@@ -14,7 +14,7 @@ class Operation:
     """All operations of one name, sizes and dtype, in a mean step.
 
     Attributes:
-        operator: the plan's with these sizes; '' where there is none, or no plan.
+        operator: the plan's with these sizes, `down/up` of two that have them; '' where there is none, or no plan.
         count, seconds, flops, moved_bytes: of a step; the last two None where the trace does not say.
         floor_s: at the chip's peak rates, the larger of FLOPs and bytes; None where neither is known.
     """
@@ -86,7 +86,7 @@ class Profile:
     Attributes:
         steps, found: how many, and how they were told apart. shortest_s, longest_s: None where they were not told apart.
         parts: seconds that sum to the step, beside those of the plan.
-        operations: largest gap to the roofline first.
+        operations: largest gap to the roofline first. operators: of the plan, longest first, beside operations of their sizes.
     """
 
     trace: str
@@ -103,6 +103,7 @@ class Profile:
     kinds: tuple[Kind, ...]
     carried: tuple[Carried, ...]
     operations: tuple[Operation, ...]
+    operators: tuple[Pair, ...]
     plan_step_s: float | None
     notes: tuple[str, ...]
 
@@ -114,6 +115,7 @@ class Profile:
             "schema_version": SCHEMA_VERSION,
             "devices": list(self.devices),
             "parts": {p.name: {"trace": _plain(p.a), "plan": _plain(p.b)} for p in self.parts},
+            "operators": {p.name: {"trace": _plain(p.a), "plan": _plain(p.b)} for p in self.operators},
             "kinds": [_plain(asdict(each)) for each in self.kinds],
             "carried": [_plain(asdict(each)) for each in self.carried],
             "operations": [

@@ -26,7 +26,7 @@ from meshwright.costmodel.operators import product_s
 from meshwright.costmodel.setting import COMM_CLASSES, Rates, hbm_bytes_per_s
 from meshwright.hardware.calibration import EfficiencyFile, efficiency_names, load_efficiency
 from meshwright.hardware.chip import Chip
-from meshwright.hardware.errors import InputError
+from meshwright.hardware.errors import InputError, check_type
 from meshwright.optimizer.files import check_output, replacing
 from meshwright.optimizer.plan import SCHEMA_VERSION, Priced
 from meshwright.optimizer.traces.against import Against, against
@@ -254,18 +254,22 @@ def _overlaps(found: Measured, held: Against) -> list[Reached]:
     return out
 
 
-def save_calibration(made: Calibration, path: str | PathLike[str]) -> str:
-    """Write it as an efficiency file, called as the file is; returns that name.
-
-    Errors: InputError where the path is no place for one, or has the name of a shipped file.
-    """
+def check_place(path: str | PathLike[str]) -> Path:
+    """Where an efficiency file would be written. Errors: InputError where it cannot be one, or is called as a shipped one."""
     real = check_output(path)
     if real.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"an efficiency file is YAML; write {fspath(path)[:80]!r} as .yaml")
-    if real.stem in (*efficiency_names(), ""):
+    if real.stem in efficiency_names():
         raise InputError(
             f"{real.stem} is the name of a shipped efficiency; write to another file, like mine.yaml"
         )
+    return real
+
+
+def save_calibration(made: Calibration, path: str | PathLike[str]) -> str:
+    """Write it as an efficiency file, called as the file is; returns that name. Errors: InputError as `check_place`."""
+    check_type("calibration", made, Calibration, "what calibrate returns")
+    real = check_place(path)
     text = made.to_yaml(real.stem)
     EfficiencyFile.model_validate(yaml.safe_load(text))  # what is written is read
     with replacing(real) as part:

@@ -80,13 +80,12 @@ def profile(args: argparse.Namespace) -> int:
 
 def calibrate(args: argparse.Namespace) -> int:
     """Measure, write the efficiency file, print what it holds."""
-    from meshwright.optimizer.files import check_output
     from meshwright.optimizer.reasons.commands import print_json
     from meshwright.optimizer.report.page import show
     from meshwright.optimizer.report.profile import calibrated
     from meshwright.optimizer.traces import calibrate as measuring
 
-    check_output(args.output)
+    measuring.check_place(args.output)
     if kind_of_file(args.trace) == "runs":
         raise InputError(
             f"{args.trace[:80]} is a table of step times, which this version does not read yet; give a trace (.json, .json.gz)"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from meshwright.costmodel.doors import check_whole
 from meshwright.optimizer.traces.events import Event, Label, Trace
 from meshwright.optimizer.traces.timeline import (
     Segment,
@@ -53,6 +54,8 @@ def measured(trace: Trace, label: Label, steps: int | None = None) -> Measured:
 
     Errors: TraceError where no steps are found, as `windows_of`.
     """
+    if steps is not None:
+        check_whole(steps=steps)
     found = segments(trace.events)
     device = busiest(trace, found)
     windows, count, how = windows_of(trace, device, steps)

@@ -1,6 +1,6 @@
 """What a plan says of a traced step: the class of a collective, the operator of a product, links and parts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -127,10 +127,25 @@ class Planned:
         }
         return found
 
-    def operator(self, event: Event) -> str:
-        """The plan's operator with a product of these sizes, in any of its three passes; '' where none or several are."""
-        names = self._products.get(tuple(sorted(event.shape)), ()) if len(event.shape) == 3 else ()
-        return names[0] if len(names) == 1 else ""
+    def operators(self, events: Iterable[Event]) -> dict[tuple[int, ...], str]:
+        """The plan's operator by the sizes of traced products, in any of its three passes: `qkv`, or `down/up` of several.
+
+        Several operators may have products of equal sizes; one that was seen under sizes of its own is not among them.
+        """
+        shapes = {event.shape for event in events if len(event.shape) == 3}
+        found = {shape: self._products.get(tuple(sorted(shape)), ()) for shape in shapes}
+        sure = {names[0] for names in found.values() if len(names) == 1}
+        return {
+            shape: "/".join([name for name in names if name not in sure] or names) if len(names) > 1 else "".join(names)
+            for shape, names in found.items()
+        }  # fmt: skip
+
+    def seconds(self) -> dict[str, float]:
+        """The plan's seconds of a step by operator, of all layers on its slowest stage."""
+        found: dict[str, float] = {}
+        for operator in self.made.operators:
+            found[operator.name] = found.get(operator.name, 0.0) + operator.seconds
+        return found
 
     @cached_property
     def _products(self) -> Mapping[tuple[int, ...], tuple[str, ...]]:
@@ -139,34 +154,36 @@ class Planned:
         tokens = layout.micro_batch * self.setting.training.seq_len // layout.cp
         found: dict[tuple[int, ...], set[str]] = {}
         for kind in model.kinds:
-            for name, k, n in _sizes(kind, layout.tp):
-                found.setdefault(tuple(sorted((tokens, k, n))), set()).add(name)
+            for name, whole, k, n in _sizes(kind, layout.tp):
+                m = tokens if whole or not layout.sp else tokens // layout.tp
+                found.setdefault(tuple(sorted((m, k, n))), set()).add(name)
         head = model.head_matrix.params // model.hidden // layout.tp
         found.setdefault(tuple(sorted((tokens, model.hidden, head))), set()).add("head")
         return {size: tuple(sorted(names)) for size, names in found.items()}
 
     def kinds(self) -> dict[str, float]:
-        """The plan's seconds of a step on its slowest stage by kind of operation; repeated work apart."""
+        """The same by kind of operation; repeated work apart."""
         found: dict[str, float] = {}
-        for operator in self.made.operators:
-            kind = "recompute" if operator.name in _APART else KINDS.get(operator.name, "matmul")
-            found[kind] = found.get(kind, 0.0) + operator.seconds
+        for name, seconds in self.seconds().items():
+            kind = "recompute" if name in _APART else KINDS.get(name, "matmul")
+            found[kind] = found.get(kind, 0.0) + seconds
         return found
 
 
-def _sizes(kind: LayerKind, tp: int) -> list[tuple[str, int, int]]:
-    """(operator, k, n) of the products of a layer on one device, those with one input also as one product."""
-    joined: dict[tuple[str, int], int] = {}
+def _sizes(kind: LayerKind, tp: int) -> list[tuple[str, bool, int, int]]:
+    """(operator, whether it sees all tokens of a tp group, k, n) of the products of a layer on one device.
+
+    Products of one operator with one input also as one product.
+    """
+    joined: dict[tuple[str, bool, int], int] = {}
     found = []
     for weight in kind.weights:
         if not weight.matmul or weight.routed:
             continue
         name, ways = operator_of(weight), int(tp_ways(weight, kind, np.array(tp)))
-        k, n = (
-            (weight.rows // ways, weight.cols)
-            if weight.shard is Shard.ROW
-            else (weight.rows, weight.cols // ways)
-        )
-        found.append((name, k, n))
-        joined[name, k] = joined.get((name, k), 0) + n
-    return found + [(name, k, n) for (name, k), n in joined.items()]
+        rows = weight.shard is Shard.ROW
+        k, n = (weight.rows // ways, weight.cols) if rows else (weight.rows, weight.cols // ways)
+        whole = weight.shard is not Shard.REPLICATED
+        found.append((name, whole, k, n))
+        joined[name, whole, k] = joined.get((name, whole, k), 0) + n
+    return found + [(*key, n) for key, n in joined.items()]

@@ -1,6 +1,6 @@
 """profile(): a measured step beside the roofline of its chip, and beside what a plan says of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -43,6 +43,7 @@ def profiled(trace: Trace, held: Against, found: Measured) -> Profile:
     lengths = [end - start for start, end in found.windows] if len(found.windows) == found.steps else []
     parts = _parts(found, held.planned)
     operations = sorted(_operations(found, held), key=lambda o: (-o.gap_s, o.name))
+    operators = () if held.planned is None else _operators(held.planned, operations)
     return Profile(
         trace=trace.path,
         maker=trace.maker,
@@ -58,6 +59,7 @@ def profiled(trace: Trace, held: Against, found: Measured) -> Profile:
         kinds=_kinds(found, held),
         carried=_carried(found, held),
         operations=tuple(operations),
+        operators=operators,
         plan_step_s=None if held.planned is None else held.planned.made.plan.estimate.step_s,
         notes=tuple(_notes(trace, held, found, operations)),
     )
@@ -79,6 +81,19 @@ def _parts(found: Measured, planned: Planned | None) -> tuple[Pair, ...]:
         out.append(Pair(name, mine.exposed.get(name, 0.0), theirs.get(name)))
     out.append(Pair("idle", mine.idle_s, plan("launch", "bubble")))
     return tuple(out)
+
+
+def _operators(planned: Planned, operations: Sequence[Operation]) -> tuple[Pair, ...]:
+    """Operators of the plan beside the operations with their sizes, and attention; None where the trace has none."""
+    theirs = planned.seconds()
+    mine = {"core": sum(o.seconds for o in operations if o.kind == "attention")}
+    for o in operations:
+        if o.operator:
+            mine[o.operator] = mine.get(o.operator, 0.0) + o.seconds
+    joined = {name: key for key in mine for name in key.split("/")}
+    names = dict.fromkeys(joined.get(name, name) for name in theirs)
+    pairs = [Pair(n, mine.get(n) or None, sum(theirs.get(each, 0.0) for each in n.split("/"))) for n in names]
+    return tuple(sorted(pairs, key=lambda pair: -float(pair.b or 0.0)))
 
 
 def _kinds(found: Measured, held: Against) -> tuple[Kind, ...]:
@@ -134,6 +149,7 @@ def _operations(found: Measured, held: Against) -> list[Operation]:
             works = bool(event.flops), bool(event.moved_bytes)
             groups.setdefault((event.kind, name, event.shape, event.dtype, works), []).append((event, own))
     out = []
+    operators = {} if held.planned is None else held.planned.operators(found.events)
     for (kind, name, shape, dtype, _), pairs in groups.items():
         events, steps = [event for event, _ in pairs], found.steps
         floors = [max(held.flop_floor(e) or 0.0, held.hbm_floor(e) or 0.0) for e in events]
@@ -141,7 +157,7 @@ def _operations(found: Measured, held: Against) -> list[Operation]:
             Operation(
                 kind=kind,
                 name=name,
-                operator="" if held.planned is None else held.planned.operator(events[0]),
+                operator=operators.get(shape, ""),
                 shape=shape,
                 dtype=dtype,
                 count=len(pairs) / steps,

@@ -1,9 +1,12 @@
 """Traces of torch.profiler (Kineto): kernels and copies of GPUs, or operators of the CPU where there are none.
 
 A kernel's shapes are those of the operator that launched it (`External id`). Where one operator launches several
-kernels, its FLOPs and bytes go to the longest of its kind. Steps are the annotations ProfilerStep#N.
+kernels, its FLOPs and bytes go to the longest of its kind. Steps are the annotations ProfilerStep#N; what runs inside
+Optimizer.step#... and is no product or collective is the optimizer's.
 """
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,7 +16,7 @@ from meshwright.optimizer.traces.kinds import dtype_of, kind_of
 from meshwright.optimizer.traces.work import Work, torch_collective, torch_work
 
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
-_STEP = "ProfilerStep#"
+_STEP, _UPDATE = "ProfilerStep#", "Optimizer.step#"
 CPU = "cpu"
 
 
@@ -35,6 +38,7 @@ class TorchEvents:
 
     def __init__(self) -> None:
         self._marks: dict[tuple[str, str | None], Mark] = {}
+        self._updates: list[Mark] = []
         self._gpu: list[_Timed] = []
         self._cpu: list[_Timed] = []
         self._work: dict[object, tuple[str, Work]] = {}
@@ -60,9 +64,13 @@ class TorchEvents:
             self._cpu.append(_Timed(name, start_s, seconds, pid, tid, args.get("External id")))
             if work.flops or work.moved_bytes or work.dtype or work.kind == "optimizer":
                 self._work[args.get("External id")] = name, work
-        elif name.startswith(_STEP) and category in ("user_annotation", "gpu_user_annotation"):
+        elif name.startswith((_STEP, _UPDATE)) and category in ("user_annotation", "gpu_user_annotation"):
             device = _pair(str(args.get("device", pid)), pid) if category.startswith("gpu") else None
-            self._mark(Mark(name, start_s, start_s + seconds, device))
+            mark = Mark(name, start_s, start_s + seconds, device)
+            if name.startswith(_STEP):
+                self._mark(mark)
+            else:
+                self._updates.append(mark)
 
     def _mark(self, mark: Mark) -> None:
         """A GPU has the annotation on each of its streams: one step from the first begin to the last end."""
@@ -80,13 +88,31 @@ class TorchEvents:
     def events(self) -> list[Event]:
         """Of GPUs where there are any, else of the CPU."""
         if not self._gpu:
-            return _innermost([self._of_cpu(timed) for timed in self._cpu])
+            return self._updating(_innermost([self._of_cpu(timed) for timed in self._cpu]))
         longest: dict[object, int] = {}
         for at, timed in enumerate(self._gpu):
             before = longest.get(timed.id)
             if before is None or self._rank(timed) > self._rank(self._gpu[before]):
                 longest[timed.id] = at
-        return [self._of_gpu(timed, longest.get(timed.id) == at) for at, timed in enumerate(self._gpu)]
+        return self._updating(
+            [self._of_gpu(timed, longest.get(timed.id) == at) for at, timed in enumerate(self._gpu)]
+        )
+
+    def _updating(self, events: list[Event]) -> list[Event]:
+        """What runs in a weight update belongs to the optimizer, whatever it does to its tensors."""
+        spans = sorted(
+            ((m.device or CPU, m.start_s, m.end_s) for m in self._updates), key=lambda span: span[:2]
+        )
+        out = []
+        for event in events:
+            at = bisect_right(spans, (event.device, event.start_s, math.inf)) - 1
+            inside = at >= 0 and spans[at][0] == event.device and event.start_s < spans[at][2]
+            out.append(
+                replace(event, kind="optimizer")
+                if inside and event.kind in ("elementwise", "other")
+                else event
+            )
+        return out
 
     def _rank(self, timed: _Timed) -> tuple[bool, float]:
         _, work = self._work.get(timed.id, ("", Work("other")))

@@ -129,7 +129,9 @@ def test_a_trace_of_another_machine_is_refused(tmp_path: Path) -> None:
     says = r"has operations of cpu, none of h100; profile where that chip is, with ProfilerActivity.CUDA"
     with pytest.raises(TraceError, match=says):
         calibrate(GOLDEN / "torch_cpu.trace.json.gz", chip="h100")
-    with pytest.raises(TraceError, match="has operations of CPU:1, none of v5e; profile where that chip is$"):
+    with pytest.raises(
+        TraceError, match=r"has operations of CPU:1, none of v5e; profile where that chip is$"
+    ):
         calibrate(GOLDEN / "jax_cpu.trace.json.gz", chip="v5e")
     gpu = write(tmp_path / "t.json", events())
     with pytest.raises(TraceError, match="has operations of GPU 0, none of v5p"):

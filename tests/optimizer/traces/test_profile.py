@@ -111,9 +111,39 @@ def test_beside_a_plan_everything_has_its_counterpart_or_none(tmp_path: Path) ->
     assert (
         fsdp.link_share is not None and wire < fsdp.link_share < 1.005 * wire
     )  # the plan's floor has latencies
+    operators = {p.name: (p.a, p.b) for p in found.operators}
+    assert operators["qkv"][0] == pytest.approx(4e-3)
+    assert operators["norm1"][0] is None and operators["recompute"][1] == parts["recompute"]
+    assert sum(float(p.b) for p in found.operators) == pytest.approx(parts["compute"] + parts["recompute"])  # type: ignore[arg-type]
     text = render(page(found))
+    line = next(line.split() for line in text.splitlines() if line.strip().startswith("compute"))
+    assert float(line[-1]) == pytest.approx(
+        found.parts[0].a / (parts["compute"] + parts["recompute"]), abs=0.005
+    )  # type: ignore[operator]
     for wanted in ("trace/plan", "in the plan", "all_reduce", "qkv", f"{parts['fsdp']:.3f}"[:4]):
         assert wanted in text
+
+
+def test_products_get_the_operators_that_have_their_sizes(tmp_path: Path) -> None:
+    """Gate and up of llama-3-8b are as large as down, transposed; joined to one product they are not."""
+
+    def told(*products: tuple[int, int, int]) -> dict[str, float]:
+        events = [step(0, 0, 100, device=0)]
+        for n, (m, k, width) in enumerate(products):
+            events += [
+                operator(n, "aten::mm", [[m, k], [k, width]]),
+                kernel("nvjet", 10.0 * n, 9, **{"External id": n}),
+            ]
+        found = made(tmp_path, events, plan=plan("dp=4,tp=2,zero=3,recompute=full"))
+        assert sum(float(p.b) for p in found.operators) == pytest.approx(found.parts[0].b)  # type: ignore[arg-type]
+        return {p.name: float(p.a) for p in found.operators if p.a is not None}
+
+    gate, down, joined = (8192, 4096, 7168), (8192, 7168, 4096), (8192, 4096, 14336)
+    assert told(gate, down) == {"down/up": pytest.approx(18e-6)}
+    assert told(joined, down) == {"up": pytest.approx(9e-6), "down": pytest.approx(9e-6)}
+    # Backward: the gradients of input and of weight have the same three sizes.
+    assert told((8192, 3072, 4096), (4096, 8192, 3072)) == {"qkv": pytest.approx(18e-6)}
+    assert told((123, 4096, 3072)) == {}
 
 
 def test_collectives_get_the_class_that_alone_can_have_sent_them(tmp_path: Path) -> None:
@@ -190,5 +220,5 @@ def test_chip_and_plan_are_held_to(tmp_path: Path) -> None:
             profile(path, **asked)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="unknown chip 'h1000'"):
         profile(path, chip="h1000")
-    with pytest.raises(InputError, match="plan is 'plan.yaml'; give what recommend"):
+    with pytest.raises(InputError, match=r"plan is 'plan.yaml'; give what recommend"):
         profile(path, plan="plan.yaml")  # type: ignore[arg-type]

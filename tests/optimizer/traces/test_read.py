@@ -62,6 +62,10 @@ def test_torch_on_the_cpu_as_its_file_says() -> None:
     # Two steps of a block of width 256 on 256 tokens: forward of 12 d^2 weights, and twice that backward.
     flops = sum(e.flops or 0 for e in trace.events if e.kind == "matmul")
     assert flops == 2 * 3 * 2 * 256 * 12 * 256**2
+    # AdamW on 12 tensors: its operators lie inside the annotation of the update.
+    spans = [(e["ts"], e["ts"] + e["dur"]) for e in raw if str(e["name"]).startswith("Optimizer.step#")]
+    inside = [e["dur"] for e in operators if any(start <= e["ts"] < end for start, end in spans)]
+    assert sum(e.seconds for e in trace.events if e.kind == "optimizer") == pytest.approx(sum(inside) * 1e-6)
     # Causal attention: 2 sequences, 4 heads of 64, a query meets 64.5 keys; backward 2.5 times forward.
     core = sum(e.flops or 0 for e in trace.events if e.kind == "attention")
     assert core == pytest.approx(2 * 3.5 * 2 * 128 * 4 * (64 + 64) * 64.5 * 2)
