@@ -19,8 +19,9 @@ _KEPT = (
     "device_ordinal", "long_name", "tf_op", "shape_with_layout", "step_num", "memcpy_details", "correlation_id",
 )  # fmt: skip
 _OPS, _ASYNC, _STEPS, _MODULES = "XLA Ops", "Async XLA Ops", "Steps", "XLA Modules"
-_ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
-_GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[(\d+),(\d+)\])")
+_MOST = 1e30  # of FLOPs or bytes of one operation
+_ARRAY = re.compile(r"\b([a-z][a-z0-9]{0,15})\[([0-9,]{0,99})\]")
+_GROUPS = re.compile(r"replica_groups=(?:\{\{([0-9]{1,9}(?:,[0-9]{1,9})*)\}|\[[0-9]{1,9},([0-9]{1,9})\])")
 
 
 class _Timed(NamedTuple):
@@ -139,7 +140,7 @@ def _of_device(timed: _Timed, device: str, line: str) -> Event:
         sent = _sent(kind, timed.name, arrays, group)
         return Event(*common, dtype=dtype, moved_bytes=sent, group=group)
     if kind in COPIES:
-        size = re.search(r"size:(\d+)", str(args.get("memcpy_details", "")))
+        size = re.search(r"size:([0-9]{1,18})", str(args.get("memcpy_details", "")))
         return Event(*common, moved_bytes=float(size[1]) if size else None)
     moved = _number(args, "raw_bytes_accessed", "bytes_accessed")
     return Event(*common, dtype=dtype, flops=_number(args, "model_flops", "flops"), moved_bytes=moved)
@@ -150,9 +151,9 @@ def _number(args: Mapping[str, Any], *keys: str) -> float | None:
     for key in keys:
         try:
             value = float(args.get(key, 0))
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             continue
-        if 0 < value < float("inf"):
+        if 0 < value < _MOST:
             return value
     return None
 
@@ -169,9 +170,9 @@ def _group(text: str) -> Group | None:
     if found is None:
         return None
     if found[1]:
-        ranks = tuple(int(rank) for rank in found[1].split(",") if rank)
+        ranks = tuple(int(rank) for rank in found[1].split(","))
         return Group(len(ranks), ranks)
-    return Group(int(found[3]))
+    return Group(int(found[2]))
 
 
 def _sent(kind: str, name: str, arrays: list[tuple[str, float]], group: Group | None) -> float | None:

@@ -8,13 +8,13 @@ _NAMES = (
     ("all_gather", r"all[-_]?gather"),
     ("reduce_scatter", r"reduce[-_]?scatter"),
     ("all_reduce", r"all[-_]?reduce|cross_device_reduce"),
-    ("all_to_all", r"all[-_]?to[-_]?all|alltoall"),
+    ("all_to_all", r"all[-_]?to[-_]?all|deep_?ep.*(dispatch|combine)"),
     ("send_recv", r"send[-_]?recv|collective[-_]permute|^(nccl|rccl).*(send|recv)|^(send|recv)([-.]|$)"),
     ("broadcast", r"^(nccl|rccl|c10d).*broadcast|collective[-_]broadcast"),
     ("host_to_device", r"memcpy\s?h(ost)?(to|2)d"),
     ("device_to_host", r"memcpy\s?d(evice)?(to|2)h"),
     ("optimizer", r"multi_tensor_apply|_fused_adam|_foreach_|fusedadam|fused_adam|^optimizer\.step"),
-    ("attention", r"flash|fmha|attention|attn|splash"),
+    ("attention", r"flash|fmha|attention|attn|sdpa|splash"),
     (
         "matmul",
         (

@@ -1,6 +1,5 @@
 """read_trace(): a file of torch.profiler or jax.profiler as timed events."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import PathLike
@@ -15,6 +14,7 @@ from meshwright.optimizer.traces.torch_events import TorchEvents
 from meshwright.optimizer.traces.xplane import xplane_events
 
 MOST_EVENTS = 3_000_000  # kept in memory: about a kilobyte each
+_LATEST_US = 1e18
 _DOUBLED = 1.25  # seconds of a stream's kernels over the seconds it is busy: above, two programs are on it
 
 
@@ -37,6 +37,8 @@ def read_trace(path: str | PathLike[str]) -> Trace:
     pairs = 0
     for event in raw:
         phase = event.get("ph")
+        if phase in ("M", "X"):
+            _check_place(found, event)
         if phase == "M":
             jax.name(event)
         elif phase == "X":
@@ -73,11 +75,23 @@ def _file_of(path: Path) -> Path:
     return found[0]
 
 
+def _check_place(path: Path, raw: Mapping[str, Any]) -> None:
+    for what in ("pid", "tid"):
+        if not isinstance(raw.get(what), int | float | str | None):
+            raise TraceError(
+                f"{path}: {what} of event {shown(raw.get('name'))} is {shown(raw[what])}, no number or name"
+            )
+
+
 def _times(path: Path, raw: Mapping[str, Any]) -> tuple[float, float]:
     """Start and length of an event in seconds; files have microseconds."""
     start, length = raw.get("ts"), raw.get("dur", 0)
     for what, value in (("ts", start), ("dur", length)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not -_LATEST_US < value < _LATEST_US
+        ):
             raise TraceError(
                 f"{path}: {what} of event {shown(raw.get('name'))} is {shown(value)}, not a number"
             )

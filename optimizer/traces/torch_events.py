@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from meshwright.optimizer.traces.events import COLLECTIVES, COPIES, Event, Mark
 from meshwright.optimizer.traces.kinds import dtype_of, kind_of
-from meshwright.optimizer.traces.work import Work, torch_collective, torch_work
+from meshwright.optimizer.traces.work import Work, count_of, torch_collective, torch_work
 
 _GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 _STEP, _UPDATE = "ProfilerStep#", "Optimizer.step#"
@@ -28,7 +28,7 @@ class _Timed(NamedTuple):
     seconds: float
     pid: object
     stream: str
-    id: object
+    id: int | None
     device: object = None
     args: Mapping[str, Any] = {}
 
@@ -41,7 +41,7 @@ class TorchEvents:
         self._updates: list[Mark] = []
         self._gpu: list[_Timed] = []
         self._cpu: list[_Timed] = []
-        self._work: dict[object, tuple[str, Work]] = {}
+        self._work: dict[int | None, tuple[str, Work]] = {}
 
     @property
     def count(self) -> int:
@@ -57,13 +57,16 @@ class TorchEvents:
         if category in _GPU:
             stream = str(args.get("stream", tid))
             kept = args if category == "kernel" and "Group size" in args else {"bytes": args.get("bytes")}
-            ids = args.get("External id"), args.get("device", pid)
+            ids = _id(args), args.get("device", pid)
             self._gpu.append(_Timed(name, start_s, seconds, pid, stream, *ids, kept))
         elif category == "cpu_op":
             work = torch_work(name, args)
-            self._cpu.append(_Timed(name, start_s, seconds, pid, tid, args.get("External id")))
-            if work.flops or work.moved_bytes or work.dtype or work.kind == "optimizer":
-                self._work[args.get("External id")] = name, work
+            number = _id(args)
+            self._cpu.append(_Timed(name, start_s, seconds, pid, tid, number))
+            if number is not None and (
+                work.flops or work.moved_bytes or work.dtype or work.kind == "optimizer"
+            ):
+                self._work[number] = name, work
         elif name.startswith((_STEP, _UPDATE)) and category in ("user_annotation", "gpu_user_annotation"):
             device = _pair(str(args.get("device", pid)), pid) if category.startswith("gpu") else None
             mark = Mark(name, start_s, start_s + seconds, device)
@@ -89,7 +92,7 @@ class TorchEvents:
         """Of GPUs where there are any, else of the CPU."""
         if not self._gpu:
             return self._updating(_innermost([self._of_cpu(timed) for timed in self._cpu]))
-        longest: dict[object, int] = {}
+        longest: dict[int | None, int] = {}
         for at, timed in enumerate(self._gpu):
             before = longest.get(timed.id)
             if before is None or self._rank(timed) > self._rank(self._gpu[before]):
@@ -121,6 +124,9 @@ class TorchEvents:
     def _of_gpu(self, timed: _Timed, whole: bool) -> Event:
         source, work = self._work.get(timed.id, ("", Work("other")))
         kind = kind_of(timed.name, source)
+        told = kind_of(str(timed.args.get("Collective name", "")))
+        if kind in COLLECTIVES and told in COLLECTIVES:  # NCCL's all-to-all runs a kernel of sends
+            kind = told
         common = (
             timed.name,
             timed.start_s,
@@ -134,8 +140,7 @@ class TorchEvents:
             dtype = dtype_of(timed.args.get("dtype"))
             return Event(*common, source=source, dtype=dtype, moved_bytes=sent, group=group)
         if kind in COPIES:
-            moved = timed.args.get("bytes")
-            return Event(*common, moved_bytes=float(moved) if isinstance(moved, int) else None)
+            return Event(*common, moved_bytes=count_of(timed.args.get("bytes")))
         if not whole or kind != work.kind:
             return Event(*common, source=source, dtype=work.dtype)
         return Event(*common, source, work.dtype, work.flops, work.moved_bytes, work.shape)
@@ -146,6 +151,12 @@ class TorchEvents:
             timed.name, timed.start_s, timed.seconds, CPU, timed.stream, work.kind, timed.name, work.dtype, work.flops,
             work.moved_bytes, work.shape,
         )  # fmt: skip
+
+
+def _id(args: Mapping[str, Any]) -> int | None:
+    """What ties a kernel to its operator; None where nothing does."""
+    number = args.get("External id")
+    return number if isinstance(number, int) and number > 0 else None
 
 
 def _innermost(events: list[Event]) -> list[Event]:

@@ -1,6 +1,7 @@
 """FLOPs and bytes of an operation from the shapes that a trace records; None where they do not say it all."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -53,6 +54,7 @@ _VIEWS = {
     "t", "transpose", "permute", "slice", "narrow", "select", "as_strided", "expand", "view", "_unsafe_view", "reshape",
     "unsqueeze", "squeeze", "chunk", "split", "split_with_sizes", "unbind", "detach", "alias", "empty_like", "to",
 }  # fmt: skip
+_RANK = re.compile(r"\s*[0-9]{1,9}\s*")
 _IN_PLACE = ("copy_", "fill_", "zero_")  # the output is among the operands, and only written
 
 
@@ -92,12 +94,12 @@ def sent_bytes(kind: str, whole_bytes: float, members: int) -> float:
 
 def torch_collective(kind: str, args: Mapping[str, Any]) -> tuple[Group | None, float | None]:
     """(ranks, bytes that one device sends) of an NCCL kernel; None where the trace does not say."""
-    members = _count(args.get("Group size"))
+    members = count_of(args.get("Group size"))
     if members is None:
         return None, None
     label = str(args.get("Process Group Description") or args.get("Process Group Name") or "")
     group = Group(members, _ranks(args.get("Process Group Ranks")), label)
-    elements = _count(args.get("Out msg nelems" if kind == "all_gather" else "In msg nelems"))
+    elements = count_of(args.get("Out msg nelems" if kind == "all_gather" else "In msg nelems"))
     size = bytes_of(args.get("dtype"))
     if elements is None or size is None:
         return group, None
@@ -107,11 +109,13 @@ def torch_collective(kind: str, args: Mapping[str, Any]) -> tuple[Group | None, 
 def _ranks(text: object) -> tuple[int, ...]:
     """`[0, 1, 2]`; long lists are cut short by the profiler and tell nothing."""
     words = str(text).strip("[] ").split(",")
-    return tuple(int(word) for word in words) if all(w.strip().isdigit() for w in words) else ()
+    return tuple(int(word) for word in words) if all(_RANK.fullmatch(word) for word in words) else ()
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def count_of(value: object) -> int | None:
+    """A whole number above zero, of a size that machines have; None for anything else."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**62
+    return value if whole else None  # type: ignore[return-value]
 
 
 def _product(dims: list[Any], types: list[Any], at_x: int, at_w: int, stored_nk: bool) -> Work:
@@ -175,5 +179,5 @@ def _sizes(dims: Sequence[Any], at: int) -> tuple[int, ...] | None:
     if at >= len(dims) or not isinstance(dims[at], list):
         return None
     found = dims[at]
-    whole = all(isinstance(d, int) and not isinstance(d, bool) and d > 0 for d in found)
+    whole = all(count_of(d) for d in found) and count_of(math.prod(found))
     return tuple(found) if whole else None

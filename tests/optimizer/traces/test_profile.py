@@ -31,12 +31,12 @@ def two_steps() -> list[dict[str, Any]]:
     for n in (0, 1):
         t = n * 10_000.0
         events += [
-            operator(2 * n, "aten::mm", [[8192, 4096], [4096, 6144]]),
-            operator(2 * n + 1, "aten::mul", [[8192, 4096], [8192, 4096]]),
+            operator(2 * n + 1, "aten::mm", [[8192, 4096], [4096, 6144]]),
+            operator(2 * n + 2, "aten::mul", [[8192, 4096], [8192, 4096]]),
             step(n, t - 500, 10_000), step(n, t, 9_999, device=0),
-            kernel("nvjet_sm90", t, 4000, **{"External id": 2 * n}),
+            kernel("nvjet_sm90", t, 4000, **{"External id": 2 * n + 1}),
             collective("AllGather", t + 2000, 5000, 2**29, [*range(8)], "mesh_dp_shard"),
-            kernel("vectorized_elementwise", t + 5000, 1000, **{"External id": 2 * n + 1}),
+            kernel("vectorized_elementwise", t + 5000, 1000, **{"External id": 2 * n + 2}),
             collective("AllReduce", t + 8000, 1000, 2**20, [*range(8)]),
             kernel("tail", t + 9_999, 1, stream=9),
         ]  # fmt: skip
@@ -131,8 +131,8 @@ def test_products_get_the_operators_that_have_their_sizes(tmp_path: Path) -> Non
         events = [step(0, 0, 100, device=0)]
         for n, (m, k, width) in enumerate(products):
             events += [
-                operator(n, "aten::mm", [[m, k], [k, width]]),
-                kernel("nvjet", 10.0 * n, 9, **{"External id": n}),
+                operator(n + 1, "aten::mm", [[m, k], [k, width]]),
+                kernel("nvjet", 10.0 * n, 9, **{"External id": n + 1}),
             ]
         found = made(tmp_path, events, plan=plan("dp=4,tp=2,zero=3,recompute=full"))
         assert sum(float(p.b) for p in found.operators) == pytest.approx(found.parts[0].b)  # type: ignore[arg-type]
