@@ -37,8 +37,9 @@ class TorchEvents:
     """Takes raw events one by one; `events` and `marks` when all are in."""
 
     def __init__(self) -> None:
-        self._marks: dict[tuple[str, str | None], Mark] = {}
-        self._updates: list[Mark] = []
+        self._marks: dict[tuple[str, object], Mark] = {}
+        self._updates: list[tuple[Mark, object]] = []
+        self._places: dict[object, str] = {}
         self._gpu: list[_Timed] = []
         self._cpu: list[_Timed] = []
         self._work: dict[int | None, tuple[str, Work]] = {}
@@ -58,6 +59,7 @@ class TorchEvents:
             stream = str(args.get("stream", tid))
             kept = args if category == "kernel" and "Group size" in args else {"bytes": args.get("bytes")}
             ids = _id(args), args.get("device", pid)
+            self._places.setdefault(pid, _pair(str(ids[1]), pid))
             self._gpu.append(_Timed(name, start_s, seconds, pid, stream, *ids, kept))
         elif category == "cpu_op":
             work = torch_work(name, args)
@@ -68,25 +70,29 @@ class TorchEvents:
             ):
                 self._work[number] = name, work
         elif name.startswith((_STEP, _UPDATE)) and category in ("user_annotation", "gpu_user_annotation"):
-            device = _pair(str(args.get("device", pid)), pid) if category.startswith("gpu") else None
-            mark = Mark(name, start_s, start_s + seconds, device)
+            mark = Mark(name, start_s, start_s + seconds)
+            where = pid if category.startswith("gpu") else None
             if name.startswith(_STEP):
-                self._mark(mark)
+                self._mark(mark, where)
             else:
-                self._updates.append(mark)
+                self._updates.append((mark, where))
 
-    def _mark(self, mark: Mark) -> None:
+    def _mark(self, mark: Mark, where: object) -> None:
         """A GPU has the annotation on each of its streams: one step from the first begin to the last end."""
-        key = mark.name, mark.device
+        key = mark.name, where
         old = self._marks.get(key, mark)
         self._marks[key] = replace(
             old, start_s=min(old.start_s, mark.start_s), end_s=max(old.end_s, mark.end_s)
         )
 
+    def _device(self, where: object) -> str | None:
+        """The device whose kernels have that process number, as annotations on a GPU have it too."""
+        return None if where is None else self._places.get(where, f"GPU {where}")
+
     @property
     def marks(self) -> list[Mark]:
         """Annotated steps."""
-        return list(self._marks.values())
+        return [replace(mark, device=self._device(where)) for (_, where), mark in self._marks.items()]
 
     def events(self) -> list[Event]:
         """Of GPUs where there are any, else of the CPU."""
@@ -103,9 +109,7 @@ class TorchEvents:
 
     def _updating(self, events: list[Event]) -> list[Event]:
         """What runs in a weight update belongs to the optimizer, whatever it does to its tensors."""
-        spans = sorted(
-            ((m.device or CPU, m.start_s, m.end_s) for m in self._updates), key=lambda span: span[:2]
-        )
+        spans = sorted((self._device(where) or CPU, m.start_s, m.end_s) for m, where in self._updates)
         out = []
         for event in events:
             at = bisect_right(spans, (event.device, event.start_s, math.inf)) - 1

@@ -32,7 +32,7 @@ def step(number: int, start: float, length: float, device: int | None = None) ->
     name = f"ProfilerStep#{number}"
     if device is None:
         return event(name, start, length, cat="user_annotation", pid=99, tid=99)
-    return event(name, start, length, cat="gpu_user_annotation", pid=device, tid=7, args={"device": device})
+    return event(name, start, length, cat="gpu_user_annotation", pid=device, tid=7, args={"External id": 5})
 
 
 def collective(

@@ -231,9 +231,11 @@ def test_a_folder_of_jax_is_its_one_trace(tmp_path: Path) -> None:
 
 
 def test_ranks_that_were_joined_as_processes_are_devices_of_their_own(tmp_path: Path) -> None:
-    other = [{**each, "pid": 1000} for each in MANY]
-    trace = read_trace(write(tmp_path / "t.json", [*MANY, *other], distributedInfo={"world_size": 16}))
+    other = [{**each, "pid": 1000} for each in [*MANY, step(1, 0, 9, device=0)]]
+    events = [step(1, 0, 9, device=0), *MANY, *other]
+    trace = read_trace(write(tmp_path / "t.json", events, distributedInfo={"world_size": 16}))
     assert trace.devices == ("GPU 0", "GPU 0 of process 1000")
+    assert {mark.device for mark in trace.marks} == set(trace.devices)
     assert trace.ranks == 16
 
 
@@ -248,7 +250,7 @@ def test_limits_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_events_that_are_not_kept_take_no_memory(tmp_path: Path) -> None:
-    left_out = [event("python", 0.0, 1.0, cat="python_function", args={"x": "y" * 500})] * 20_000
+    left_out = [event("python", 0.0, 1.0, cat="python_function", args={"x": "y" * 4000})] * 3_000
     path = write(tmp_path / "t.json", [*MANY, *left_out])
     size = path.stat().st_size
     tracemalloc.start()
