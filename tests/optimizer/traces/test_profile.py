@@ -222,3 +222,22 @@ def test_chip_and_plan_are_held_to(tmp_path: Path) -> None:
         profile(path, chip="h1000")
     with pytest.raises(InputError, match=r"plan is 'plan.yaml'; give what recommend"):
         profile(path, plan="plan.yaml")  # type: ignore[arg-type]
+
+
+def test_on_a_torus_the_plan_says_where_a_group_sits(tmp_path: Path) -> None:
+    """All four chips of a 2x2: a gather has a link on each axis, both at once (jax-ml/scaling-book, chapter 3)."""
+    text = "%g = bf16[1048576]{0} all-gather(bf16[262144]{0} %p), replica_groups={{0,1,2,3}}, dimensions={0}"
+    gather = {"hlo_category": "all-gather", "long_name": text}
+    events = [
+        *names(3, "/device:TPU:0", {1: "XLA Ops", 3: "Steps"}), event("0", 0, 100, pid=3, tid=3),
+        event("fusion.1", 0, 50, pid=3, tid=1, args={"hlo_category": "loop fusion"}),
+        event("all-gather.1", 50, 50, pid=3, tid=1, args=gather),
+    ]  # fmt: skip
+    path = write(tmp_path / "t.json", events)
+    asked = resolve("llama-3-8b", "v5e:2x2", mw.Training(2**17, 8192))
+    found = profile(path, plan=price(asked, mw.parse_layout("dp=4,zero=3,recompute=full")))
+    (carried,) = found.carried
+    assert (carried.name, carried.link) == ("fsdp", "scale_up")
+    assert carried.link_share == pytest.approx(2 * 2**20 * 3 / 4 / (2 * 50e9) / 50e-6)
+    (alone,) = profile(path, chip="v5e").carried
+    assert (alone.name, alone.link, alone.link_share) == ("all_gather", "", None)
