@@ -12,7 +12,7 @@ slowest rank, and a class can hide no more than there is compute: link shares an
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import yaml
 from meshwright.costmodel.doors import ChipSource, ModelSource
 from meshwright.costmodel.estimate import digits
 from meshwright.costmodel.operators import product_s
-from meshwright.costmodel.setting import COMM_CLASSES, Rates, hbm_bytes_per_s
+from meshwright.costmodel.setting import COMM_CLASSES, Rates
 from meshwright.hardware.calibration import EfficiencyFile, efficiency_names, load_efficiency
 from meshwright.hardware.chip import Chip
 from meshwright.hardware.errors import InputError, check_type
@@ -207,14 +207,10 @@ def _products(found: Measured, chip: Chip) -> Pairs:
 
 
 def _peak_rates(chip: Chip) -> Rates:
-    """Peak rates with the bend for small products that the file extends."""
-    base, ideal = load_efficiency(_BASE, chip), load_efficiency("ideal", chip)
-    peak = chip.peak_flop_per_s("bf16") if "bf16" in chip.peak else 1.0
-    return Rates(
-        matmul_flop_per_s=peak, head_flop_per_s=peak, attention_flop_per_s=peak, m0=base.matmul_m0, n0=base.matmul_n0,
-        expert_share=1.0, hbm_bytes_per_s=hbm_bytes_per_s(chip, ideal), host_bytes_per_s=None, elementwise=1.0,
-        launch_s=0.0, hideable={},
-    )  # fmt: skip
+    """Peak rates, with what bends a product in the file that is extended; rates and bends of the same name are the same."""
+    base = load_efficiency(_BASE, chip)
+    known = {"m0": base.matmul_m0, "n0": base.matmul_n0, "hbm_bytes_per_s": chip.hbm_bytes_per_s}
+    return Rates(**{f.name: known.get(f.name, getattr(base, f.name, None)) for f in fields(Rates)})  # type: ignore[arg-type]
 
 
 def _attention(found: Measured, held: Against) -> Pairs:

@@ -33,7 +33,8 @@ class Event:
         dtype: of its operands, as chips name them.
         flops: None where the trace does not say enough. moved_bytes: in and out of memory; of a collective what one
             device sends, of a copy what crosses the host link.
-        shape: (m, k, n) of a product, with the number of products in front where it is above one.
+        shape: (m, k, n) of a product, with the number of products in front where it is above one; of attention
+            (sequences, queries, keys, heads, width of a head).
     """
 
     name: str

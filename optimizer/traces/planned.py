@@ -132,7 +132,7 @@ class Planned:
 
         Several operators may have products of equal sizes; one that was seen under sizes of its own is not among them.
         """
-        shapes = {event.shape for event in events if len(event.shape) == 3}
+        shapes = {event.shape for event in events if event.kind == "matmul" and len(event.shape) == 3}
         found = {shape: self._products.get(tuple(sorted(shape)), ()) for shape in shapes}
         sure = {names[0] for names in found.values() if len(names) == 1}
         return {

@@ -151,7 +151,8 @@ def _attention(dims: list[Any], types: list[Any], concrete: object, kernel: _Ker
         return Work("attention", dtype=dtype)
     geometry = Attention(query[kernel.heads], key[kernel.heads], query[3], value[3])
     flops = query[0] * tokens * core_flops(geometry, attention_span(keys, None, word == "True"))
-    return Work("attention", flops * (BACKWARD["core"] if kernel.backward else 1.0), None, (), dtype)
+    shape = (query[0], tokens, keys, query[kernel.heads], query[3])
+    return Work("attention", flops * (BACKWARD["core"] if kernel.backward else 1.0), None, shape, dtype)
 
 
 def _elementwise_bytes(operator: str, dims: list[Any], types: list[Any], strides: object) -> float | None:

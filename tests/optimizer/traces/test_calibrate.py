@@ -17,7 +17,8 @@ from meshwright.optimizer.traces.stream import TraceError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "traces"
 PEAK, HBM = 989e12, 3.35e12  # of h100 in bf16, FLOP/s and bytes/s
-BEND = (1 + 168 / 8192) * (1 + 120 / 4096)  # of m0 and n0 of the default file, for 8192 x 4096 x 6144
+BASE = load_efficiency("default", load_chip("h100"))
+BEND = (1 + BASE.matmul_m0 / 8192) * (1 + BASE.matmul_n0 / 4096)  # of 8192 x 4096 x 6144
 
 
 def events() -> list[dict[str, Any]]:
@@ -87,12 +88,11 @@ def test_the_file_is_one_that_the_planner_takes(made: Calibration, tmp_path: Pat
     assert save_calibration(made, path) == "mine"
     told = {r.name: r.share for r in made.reached}
     read = load_efficiency(str(path), load_chip("h100"))
-    default = load_efficiency("default", load_chip("h100"))
     for name in ("matmul", "attention", "hbm", "scale_up", "scale_out", "host_link"):
         assert getattr(read, name) == pytest.approx(told[name], rel=1e-3)
-    assert read.overlap == {**default.overlap, "fsdp": pytest.approx(told["overlap.fsdp"], rel=1e-3)}
-    assert (read.matmul_m0, read.elementwise) == (default.matmul_m0, default.elementwise)
-    assert load_efficiency(str(path), load_chip("h200")).matmul == default.matmul  # another chip is not told
+    assert read.overlap == {**BASE.overlap, "fsdp": pytest.approx(told["overlap.fsdp"], rel=1e-3)}
+    assert (read.matmul_m0, read.elementwise) == (BASE.matmul_m0, BASE.elementwise)
+    assert load_efficiency(str(path), load_chip("h200")).matmul == BASE.matmul  # another chip is not told
     assert "run.json: torch, 1 steps, GPU 0 of NVIDIA H100 80GB HBM3" in read.provenance
     assert "# [2; " in path.read_text()
     assert priced(efficiency=str(path)).inputs["efficiency"] == "mine"

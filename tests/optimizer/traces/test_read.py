@@ -108,6 +108,7 @@ def test_a_gpu_has_its_operators_sizes_and_its_collectives_bytes(tmp_path: Path)
     assert (found["splitKreduce_kernel"].kind, found["splitKreduce_kernel"].flops) == ("elementwise", None)
     assert found["vectorized_elementwise_kernel"].moved_bytes == 3 * 2 * 2048 * 512
     assert found["flash_fwd_kernel"].flops == 2 * 1024 * 2 * 1024 * 8 * (64 + 64)  # not causal: all keys
+    assert found["flash_fwd_kernel"].shape == (2, 1024, 1024, 8, 64)
     gather, reduction = found["ncclDevKernel_AllGather"], found["ncclDevKernel_AllReduce"]
     assert gather.group is not None and (gather.group.ranks, gather.group.label) == (
         (0, 1, 2, 3),
