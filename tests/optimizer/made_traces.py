@@ -36,15 +36,15 @@ def step(number: int, start: float, length: float, device: int | None = None) ->
 
 
 def collective(
-    name: str, start: float, length: float, elements: int, ranks: list[int], group: str = ""
+    name: str, start: float, length: float, elements: int, ranks: list[int], group: str = "", called: str = ""
 ) -> Raw:
-    """An NCCL kernel in bf16; `elements` of the larger of its two arrays."""
+    """An NCCL kernel in bf16; `elements` of the larger of its two arrays, `called` what the program called."""
     gather = "AllGather" in name
     scatter = "ReduceScatter" in name
     return kernel(
         f"ncclDevKernel_{name}_RING_LL(ncclDevComm*)", start, length, stream=20,
         **{
-            "Collective name": name, "dtype": "BFloat16", "Group size": len(ranks), "Process Group Ranks": str(ranks),
+            "Collective name": called or name, "dtype": "BFloat16", "Group size": len(ranks), "Process Group Ranks": str(ranks),
             "In msg nelems": elements // (len(ranks) if gather else 1),
             "Out msg nelems": elements // (len(ranks) if scatter else 1),
             "Process Group Description": group,

@@ -97,6 +97,7 @@ def test_a_gpu_has_its_operators_sizes_and_its_collectives_bytes(tmp_path: Path)
         kernel("flash_fwd_kernel", 16, 5, **{"External id": 3}),
         collective("AllGather", 5, 20, 4096, [0, 1, 2, 3], "mesh_dp_shard"),
         collective("AllReduce", 25, 20, 4096, [0, 4]),
+        collective("SendRecv", 46, 3, 4096, [0, 1, 2, 3], called="all_to_allv"),
         event("Memcpy HtoD (Pinned -> Device)", 50, 6, cat="gpu_memcpy", args={"device": 0, "stream": 8, "bytes": 1000}),
         event("torch/nn/module.py: forward", 0, 90, cat="python_function"),
     ]  # fmt: skip
@@ -116,9 +117,11 @@ def test_a_gpu_has_its_operators_sizes_and_its_collectives_bytes(tmp_path: Path)
     )
     assert gather.moved_bytes == pytest.approx(2 * 4096 * 3 / 4)  # a ring sends all but its own share
     assert reduction.moved_bytes == pytest.approx(2 * 2 * 4096 / 2)  # and for a reduction twice that
+    exchange = found["ncclDevKernel_SendRecv"]  # NCCL exchanges by sends
+    assert (exchange.kind, exchange.moved_bytes) == ("all_to_all", pytest.approx(2 * 4096 * 3 / 4))
     copy = found["Memcpy HtoD (Pinned -> Device)"]
     assert (copy.kind, copy.moved_bytes, copy.stream) == ("host_to_device", 1000.0, "8")
-    assert len(found) == 7
+    assert len(found) == 8
 
 
 def test_a_tpu_has_what_xla_says(tmp_path: Path) -> None:
