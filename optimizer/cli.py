@@ -18,6 +18,7 @@ from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameE
 from meshwright.optimizer import arguments, asks, commands
 from meshwright.optimizer.goals import commands as goals
 from meshwright.optimizer.reasons import commands as reasons
+from meshwright.optimizer.traces import commands as traces
 
 GROUP = "meshwright.commands"
 
@@ -64,6 +65,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, Any]:
     _add_compare(subparsers)
     goals.add(subparsers)
     reasons.add(subparsers)
+    traces.add(subparsers)
     _add_catalogues(subparsers)
     asks.add_all(subparsers)
     return parser, subparsers
