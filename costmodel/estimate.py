@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.bands import band_of
 from meshwright.costmodel.comm import Comm, PlacedComm
+from meshwright.costmodel.flops import model_flops
 from meshwright.costmodel.hosts import fullest_host_bytes
 from meshwright.costmodel.lanes import Lanes, lane_counts
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
 from meshwright.costmodel.legal import check_layout, chunk_unit
 from meshwright.costmodel.memory import ROUNDING_BYTES
-from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.pipeline import step_s
 from meshwright.costmodel.placement import (
     check_placement,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel.operators import BF16, attention_bytes, product_bytes, product_flops
+from meshwright.costmodel.flops import BF16, attention_bytes, product_bytes, product_flops
 from meshwright.hardware.kernel_rates import DecodeRates, ExpertRates, MatmulRates, PrefillRates, StreamRates
 
 WIDE_GROUP = 32  # query heads on one key head above which some decode kernels leave the matrix units

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.hostlink import state_bytes, wait_s
 from meshwright.costmodel.layout import CP_KINDS
 from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import BF16, Shape, kv_width
+from meshwright.costmodel.operators import Shape, kv_width
 from meshwright.costmodel.policies import Chosen
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting

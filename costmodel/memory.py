@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.backward import trains_tower
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.hostlink import BUFFERS, ON_HOST, shards
 from meshwright.costmodel.layer import ALL_GATHER
 from meshwright.costmodel.mtp import saved_beside_layer
-from meshwright.costmodel.operators import BF16, dispatch_bytes, kv_width
+from meshwright.costmodel.operators import dispatch_bytes, kv_width
 from meshwright.costmodel.pipeline import at_end, at_start
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes

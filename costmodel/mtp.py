@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.hostlink import state_bytes, wait_s
 from meshwright.costmodel.layer import (
     GATHERS,
@@ -23,7 +24,7 @@ from meshwright.costmodel.layer import (
     exposed,
     layer_seconds,
 )
-from meshwright.costmodel.operators import BF16, NORM_WIDTHS, Shape, product_s
+from meshwright.costmodel.operators import NORM_WIDTHS, Shape, product_s
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import duration
 from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.hostlink import update_s
 from meshwright.costmodel.memory import MASTER_BYTES
-from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.costmodel.backward import unread_tensors
+from meshwright.costmodel.flops import OPERATORS
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.model import LayerKind, operator_of
-from meshwright.costmodel.operators import OPERATORS, Shape, saved_bytes
+from meshwright.costmodel.operators import Shape, saved_bytes
 from meshwright.costmodel.tensors import CODES, DROPPED, HOST, OPEN, POLICIES, TENSORS, bits
 
 Array = NDArray[Any]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.backward import trains_tower
 from meshwright.costmodel.comm import Comm
+from meshwright.costmodel.flops import BF16, TRAIN
 from meshwright.costmodel.hostlink import state_bytes, wait_s
 from meshwright.costmodel.layer import (
     FORWARD_CROSSINGS,
@@ -29,7 +30,7 @@ from meshwright.costmodel.layer import (
 )
 from meshwright.costmodel.model import Weight
 from meshwright.costmodel.mtp import added
-from meshwright.costmodel.operators import BF16, NORM_WIDTHS, TRAIN, product_s
+from meshwright.costmodel.operators import NORM_WIDTHS, product_s
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.shapes import Shapes
 

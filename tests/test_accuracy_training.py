@@ -58,7 +58,14 @@ def test_every_spelling_of_recompute_is_known(rows: list[dict]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["selective:everything", "custom: keep [wq]", "custom: keep [wq], offload [], rest recomputed", "fulll", ""]
+    "text",
+    [
+        "selective:everything",
+        "custom: keep [wq]",
+        "custom: keep [wq], offload [], rest recomputed",
+        "fulll",
+        "",
+    ],
 )
 def test_an_unknown_spelling_is_refused_and_never_taken_for_none(text: str) -> None:
     with pytest.raises(InputError, match="no entry for"):
@@ -76,7 +83,11 @@ def _is_stated(row: dict) -> bool:
     """What the project counts as stated: shape with heads, dtype, micro-batch, remat, ZeRO, tp, pp, time, ep of a mixture."""
     model, layout = row["model"], row["layout"]
     shape = all(model.get(k) is not None for k in ("layers", "hidden", "ffn", "heads", "vocab", "mlp_type"))
-    times = (row["measured"].get("step_time_s"), row.get("derived_step_time_s"), row.get("step_time_from_rate_s"))
+    times = (
+        row["measured"].get("step_time_s"),
+        row.get("derived_step_time_s"),
+        row.get("step_time_from_rate_s"),
+    )
     given = all(layout.get(k) is not None for k in ("zero_stage", "tp", "pp"))
     experts = layout.get("ep") is not None or not model.get("experts")
     told = all(row.get(k) is not None for k in ("dtype", "micro_batch", "remat"))
@@ -131,12 +142,16 @@ def _same(written: object, made: object, path: str) -> None:
         if isinstance(value, dict):
             _same(value, there, f"{path}.{key}")
         else:
-            assert value == (pytest.approx(there, rel=1e-3) if isinstance(value, float) else there), f"{path}.{key}"
+            assert value == (pytest.approx(there, rel=1e-3) if isinstance(value, float) else there), (
+                f"{path}.{key}"
+            )
 
 
 def test_every_fitted_number_says_how_well_the_data_tell_it() -> None:
     text = (CALIBRATION / "default.yaml").read_text()
-    assert text.count("# fit, x/÷") + text.count("# prior") == len({p.path for p in PARAMETERS if p.of != "attention"})
+    assert text.count("# fit, x/÷") + text.count("# prior") == len(
+        {p.path for p in PARAMETERS if p.of != "attention"}
+    )
 
 
 def test_judged_rows_meet_what_the_page_says(tmp_path: Path) -> None:
@@ -150,7 +165,9 @@ def test_judged_rows_meet_what_the_page_says(tmp_path: Path) -> None:
     assert found["priced"] + found["bad_rows"] + sum(found["refused"].values()) == len(kept)
     for split in SPLITS:
         of = found[split]
-        assert of["all"]["mape"] == pytest.approx(np.abs(done.seconds[split] / done.measured - 1).mean(), rel=1e-3)
+        assert of["all"]["mape"] == pytest.approx(
+            np.abs(done.seconds[split] / done.measured - 1).mean(), rel=1e-3
+        )
         assert of["all"]["mape"] < 0.6 * of["flat"]["mape"]
         for labels in of["classes"].values():
             assert sum(e["rows"] for e in labels.values()) == len(done.cases)
@@ -209,7 +226,10 @@ class Known:
 def test_calibrate_finds_the_rates_that_made_the_times(cases: list[Case]) -> None:
     foundry = [c for c in cases if c.id.startswith("lf-h100") and c.setting.cluster.devices == 8]
     foundry.sort(key=lambda c: c.row["model"]["seq"])
-    runs = [Known(c, {"matmul": 0.85, "attention": 1.3}) for c in (foundry[0], foundry[len(foundry) // 2], foundry[-1])]
+    runs = [
+        Known(c, {"matmul": 0.85, "attention": 1.3})
+        for c in (foundry[0], foundry[len(foundry) // 2], foundry[-1])
+    ]
     found = fit_runs([(r, r.base) for r in runs])
     assert found.factors["matmul"] == pytest.approx(0.85, rel=0.05)
     assert found.factors["attention"] == pytest.approx(1.3, rel=0.12)
@@ -237,7 +257,9 @@ def test_three_runs_are_chosen_before_any_time_is_read(cases: list[Case]) -> Non
     assert of[chosen[2]].row["hardware"]["chips"] == max(c.row["hardware"]["chips"] for c in of)
 
 
-def test_the_command_refuses_what_is_no_list_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_command_refuses_what_is_no_list_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     path = tmp_path / "runs.yaml"
     for text in ("{}", "- 1", "- {id: x}", "a: [", "\x00"):
         path.write_text(text)

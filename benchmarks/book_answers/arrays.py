@@ -9,7 +9,7 @@ from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.exchange.span import group_of
-from meshwright.costmodel.operators import TRAIN, product_flops
+from meshwright.costmodel.flops import TRAIN, product_flops
 from meshwright.costmodel.roofline.intensity import seconds_at
 from meshwright.costmodel.sharding.asked import Asked, Machine, local_product
 from meshwright.costmodel.sharding.mesh import Mesh

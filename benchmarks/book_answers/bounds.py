@@ -12,6 +12,7 @@ import numpy as np
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import chip_of, flag, whole
 from meshwright.costmodel.collectives import Network, duration
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.layer import BACKWARD_CROSSINGS
 from meshwright.costmodel.limits.thresholds import (
     Work,
@@ -28,7 +29,7 @@ from meshwright.costmodel.limits.thresholds import (
     tensor_ways,
     torus_network,
 )
-from meshwright.costmodel.operators import BACKWARD, BF16
+from meshwright.costmodel.operators import BACKWARD
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.hardware.chip import Torus
 

@@ -8,9 +8,9 @@ from book_answers import Given, UnansweredError, Value, answers
 from meshwright.costmodel.counting import counts
 from meshwright.costmodel.counting.activations import BOOK_POLICIES, saved_by
 from meshwright.costmodel.counting.counts import FEED_FORWARD, PROJECTIONS, Part
+from meshwright.costmodel.flops import TRAIN
 from meshwright.costmodel.framework import load_framework
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import TRAIN
 from meshwright.costmodel.roofline.intensity import seconds_at
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.hardware.chip import Chip

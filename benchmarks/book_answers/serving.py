@@ -11,8 +11,8 @@ from math import prod
 from book_answers import Given, UnansweredError, Value, answers
 from book_answers.counts import whole
 from meshwright.costmodel.counting.kvcache import cache_bytes
+from meshwright.costmodel.flops import product_flops
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import product_flops
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.serving import disaggregation as pools

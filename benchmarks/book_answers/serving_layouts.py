@@ -18,8 +18,8 @@ from book_answers.serving import (
     weights_of,
 )
 from meshwright.costmodel.collectives import Network, all_to_all_loads, duration
+from meshwright.costmodel.flops import product_bytes
 from meshwright.costmodel.limits.thresholds import gather_s_per_byte, reduce_s_per_byte, torus_network
-from meshwright.costmodel.operators import product_bytes
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import server as serving
 from meshwright.costmodel.serving.layout import CachePlacement, TwoD, place_cache, queries_bytes, two_d

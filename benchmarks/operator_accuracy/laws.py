@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.costmodel.exchanges import dispatch_s, domain_exchange_s, exchange_s
+from meshwright.costmodel.flops import BF16, attention_bytes, product_bytes, product_flops
 from meshwright.costmodel.kernels import (
     decode_attention_s,
     matmul_s,
@@ -14,7 +15,6 @@ from meshwright.costmodel.kernels import (
     scores_met,
     stream_s,
 )  # fmt: skip
-from meshwright.costmodel.operators import BF16, attention_bytes, product_bytes, product_flops
 from meshwright.hardware.kernel_rates import Machine, load_machines, machine, number_format, peak_flop_per_s
 from operator_accuracy.tables import Array
 

@@ -93,12 +93,12 @@ def _jacobian(job: tuple[Sequence[Case], Array, dict[str, Any]]) -> tuple[Array,
     log_s = np.log([base.predicted_s(case) for case in cases])
     slopes = np.zeros((len(cases), len(x)))
     for j in range(len(x)):
-        moved = x.copy()
-        moved[j] += STEP
+        moved, step = x.copy(), STEP if PARAMETERS[j].room(float(x[j])) > STEP else -STEP
+        moved[j] += step
         rates = Rates(moved, fixed)
         for i, case in enumerate(cases):
             if rates.of(case) != base.of(case):
-                slopes[i, j] = (np.log(rates.predicted_s(case)) - log_s[i]) / STEP
+                slopes[i, j] = (np.log(rates.predicted_s(case)) - log_s[i]) / step
     return log_s, slopes
 
 

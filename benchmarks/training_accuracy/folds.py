@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.costmodel.operators import model_flops
+from meshwright.costmodel.flops import model_flops
 from training_accuracy.cases import Case
 from training_accuracy.fitting import Fit, Model, Rates, refit
 

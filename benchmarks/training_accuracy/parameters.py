@@ -1,7 +1,7 @@
 """What is fitted on published runs: names, priors, and the calibration file that values make."""
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, inf, log
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,10 @@ class Parameter:
 
     def value(self, x: float) -> float:
         return self.prior * exp(x)
+
+    def room(self, x: float) -> float:
+        """How far above `x` the logarithm may go; a factor's own largest value is that of the product."""
+        return inf if self.most is None or self.of is not None else log(self.most / self.prior) - x
 
 
 def _matmul(architecture: str, prior: float, sd: float = 0.2) -> Parameter:
@@ -57,6 +61,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("architectures.blackwell.attention", 0.45, 0.15, most=1.0),
     Parameter("software.torch-fsdp.common.attention", 1.0, 0.2, of="attention"),
     Parameter("software.torch-fsdp.architectures.hopper.attention", 0.27, 0.15, most=1.0),
+    Parameter("common.narrow_heads", 0.5, 0.5),
+    Parameter("software.llm-foundry.common.narrow_heads", 0.1, 1.0),
     Parameter("software.llm-foundry.common.attention", 0.75, 0.2, of="attention"),
     Parameter("software.llm-foundry.architectures.hopper.attention", 0.25, 0.4, most=1.0),
     Parameter("software.megatron-2021.common.score_bytes", 20.0, 0.4),
@@ -68,12 +74,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("software.megatron-2021.common.sum_bytes", 8.0, 0.4),
     Parameter("software.megatron-core.common.sum_bytes", 4.0, 0.5),
     Parameter("families.tpu.elementwise", 1.0, 0.3),
-    Parameter("architectures.ampere.scale_up", 0.66, 0.2, most=1.0),
-    Parameter("architectures.hopper.scale_up", 0.65, 0.2, most=1.0),
-    Parameter("architectures.blackwell.scale_up", 0.65, 0.2, most=1.0),
-    Parameter("architectures.ampere.scale_out", 0.8, 0.2, most=1.0),
-    Parameter("architectures.hopper.scale_out", 0.7, 0.2, most=1.0),
-    Parameter("architectures.blackwell.scale_out", 0.7, 0.2, most=1.0),
+    Parameter("architectures.ampere.scale_up", 0.66, 0.2, most=0.9),
+    Parameter("architectures.hopper.scale_up", 0.65, 0.2, most=0.9),
+    Parameter("architectures.blackwell.scale_up", 0.65, 0.2, most=0.9),
+    Parameter("architectures.ampere.scale_out", 0.8, 0.2, most=0.95),
+    Parameter("architectures.hopper.scale_out", 0.7, 0.2, most=0.95),
+    Parameter("architectures.blackwell.scale_out", 0.7, 0.2, most=0.95),
     Parameter("common.overlap.tp", 0.40, 0.3, exposed=True, most=1.0),
     Parameter("software.megatron-2021.common.overlap.tp", 0.9, 0.1, exposed=True, most=1.0),
     Parameter("common.overlap.ep", 0.5, 0.4, exposed=True, most=1.0),
@@ -98,7 +104,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("software.megatron-core/all-to-all.common.moe_launch_s", 10e-3, 0.5),
     Parameter("software.megatron-core.common.permute", 2.0, 0.4),
     Parameter("software.megatron-core/all-to-all.common.permute", 5.0, 0.7),
-    Parameter("software.deepspeed-2021.common.scale_out", 0.2, 0.4, most=1.0),
+    Parameter("software.deepspeed-2021.common.scale_out", 0.2, 0.4, most=0.95),
     Parameter("software.megatron-core.common.launch_s", 0.7e-3, 0.7),
     Parameter("software.megatron-2021.common.launch_s", 3e-3, 0.5),
     Parameter("software.torch-fsdp.common.launch_s", 0.8e-3, 0.7),
@@ -165,11 +171,12 @@ def _put(data: dict[str, Any], path: str, value: float) -> None:
 
 def plain(file: EfficiencyFile) -> dict[str, Any]:
     """The fields of a calibration that are set, numbers at four digits."""
-    data: dict[str, Any] = _rounded(file.model_dump(exclude_none=True, exclude_defaults=True))
-    return data
+    data: dict[str, Any] = _rounded(file.model_dump(exclude_none=True, exclude_unset=True))
+    first = ("name", "provenance")
+    return {k: data[k] for k in first} | {k: v for k, v in data.items() if k not in first}
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items() if v != {}}
+        return {k: _rounded(v) for k, v in value.items()}
     return float(f"{value:.4g}") if isinstance(value, float) else value

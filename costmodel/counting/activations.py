@@ -9,16 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.costmodel.flops import BF16, OPERATORS, TRAIN, operator_flops, token_flops
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import (
-    BF16,
-    OPERATORS,
-    TRAIN,
-    Shape,
-    operator_flops,
-    token_flops,
-)
+from meshwright.costmodel.operators import Shape
 from meshwright.costmodel.policies import Policy, kept_bytes, policies_of, saved_tensors
 from meshwright.costmodel.tensors import POLICIES
 

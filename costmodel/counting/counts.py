@@ -8,8 +8,8 @@ jax-ml/scaling-book, chapters 4 and 5.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from meshwright.costmodel.flops import TRAIN, head_flops, operator_flops, product_flops, weight_flops
 from meshwright.costmodel.model import ModelSpec, Weight
-from meshwright.costmodel.operators import TRAIN, head_flops, operator_flops, product_flops, weight_flops
 from meshwright.costmodel.textbook import textbook_model
 from meshwright.costmodel.zero import ZERO_FROM
 

@@ -16,10 +16,10 @@ from meshwright.costmodel.doors import (
     framework_of,
     model_of,
 )
+from meshwright.costmodel.flops import TRAIN, token_flops
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.memory import STATE_PARTS, bytes_per_param
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.roofline.intensity import critical_batch, critical_intensity
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.working import Step, Value, Working

@@ -17,9 +17,9 @@ from meshwright.costmodel.counting.activations import (
 from meshwright.costmodel.counting.counts import FEED_FORWARD, KERNEL, PROJECTIONS
 from meshwright.costmodel.counting.kvcache import SAVINGS, cache_bytes, cached_width, without
 from meshwright.costmodel.doors import ModelSource, check_whole, framework_of, model_of
+from meshwright.costmodel.flops import BF16, TRAIN, token_flops
 from meshwright.costmodel.framework import Framework
 from meshwright.costmodel.model import LayerKind, ModelSpec
-from meshwright.costmodel.operators import BF16, TRAIN, token_flops
 from meshwright.costmodel.roofline.operands import parse_dtype
 from meshwright.costmodel.tensors import POLICIES
 from meshwright.costmodel.working import Step, Value, Working

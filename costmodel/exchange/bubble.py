@@ -10,7 +10,7 @@ bubble of two stages and gives no formula.
 import numpy as np
 
 from meshwright.costmodel.collectives import Network, duration, send_loads
-from meshwright.costmodel.operators import BF16
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.pipeline import linear_step_s
 from meshwright.costmodel.working import Step, Working
 from meshwright.hardware.errors import InputError, LayoutError

@@ -14,7 +14,7 @@ import numpy as np
 
 from meshwright.costmodel.collectives import Network
 from meshwright.costmodel.exchange.place import check_bytes, name_of, network_at
-from meshwright.costmodel.operators import product_flops
+from meshwright.costmodel.flops import product_flops
 from meshwright.costmodel.working import Step, Value, Working
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import InputError, LayoutError, MissingFigureError, check_type

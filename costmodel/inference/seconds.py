@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from meshwright.costmodel.counting.kvcache import layer_cache_bytes
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.inference.request import Pass, Request
 from meshwright.costmodel.inference.stack import Size, Stack
 from meshwright.costmodel.inference.work import ENDS, Work, ends_work, layer_work
 from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.setting import hbm_bytes_per_s, product_flop_per_s
 from meshwright.hardware.calibration import Efficiency, load_efficiency
 from meshwright.hardware.chip import ELEMENT_BYTES, Chip

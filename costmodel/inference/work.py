@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.costmodel.counting.kvcache import cached_width
-from meshwright.costmodel.inference.request import Pass
-from meshwright.costmodel.inference.stack import Size, Stack
-from meshwright.costmodel.model import Attention, LayerKind, Weight, operator_of
-from meshwright.costmodel.operators import (
+from meshwright.costmodel.flops import (
     BF16,
-    Shape,
     attention_bytes,
     attention_span,
     core_flops,
-    elementwise_bytes,
     product_bytes,
     product_flops,
 )
+from meshwright.costmodel.inference.request import Pass
+from meshwright.costmodel.inference.stack import Size, Stack
+from meshwright.costmodel.model import Attention, LayerKind, Weight, operator_of
+from meshwright.costmodel.operators import Shape, elementwise_bytes
 
 ATTENTION = ("norm1", "latent", "qkv", "core", "out")
 FFN = ("norm2", "router", "up", "act", "down", "expert_up", "expert_act", "expert_down")

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.limits import steps as limit_steps
 from meshwright.costmodel.limits.steps import data_rule, mixed_key, number
 from meshwright.costmodel.limits.strong_scaling import Curve, Reach, curve
 from meshwright.costmodel.limits.thresholds import nearest_powers
 from meshwright.costmodel.limits.tilings import Tiling, batch_for_whole, tilings
 from meshwright.costmodel.limits.training import Limits
-from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.placement import placeable
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.trainable import ALL

@@ -12,10 +12,10 @@ from meshwright.costmodel.doors import (
     cluster_of,
     model_of,
 )
+from meshwright.costmodel.flops import TRAIN, token_flops
 from meshwright.costmodel.limits import run_time as run
 from meshwright.costmodel.limits.run_time import DAY_S, YEAR_DAYS, Failures
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.working import Step, Value, Working, told
 from meshwright.hardware.cluster import Cluster
 from meshwright.hardware.errors import WorkloadError, check_type

@@ -5,6 +5,7 @@ from math import ceil
 
 import numpy as np
 
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.limits.groups import slice_level
 from meshwright.costmodel.limits.thresholds import (
     Array,
@@ -14,7 +15,6 @@ from meshwright.costmodel.limits.thresholds import (
     tensor_ways,
 )
 from meshwright.costmodel.limits.training import Limits, memory_given, memory_steps
-from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.setting import Streams
 from meshwright.costmodel.working import Step
 from meshwright.hardware.chip import ELEMENT_BYTES

@@ -30,9 +30,9 @@ from meshwright.costmodel.collectives import (
     reduce_loads,
 )
 from meshwright.costmodel.exchange.operations import Routing
+from meshwright.costmodel.flops import BF16, operator_flops, weight_flops
 from meshwright.costmodel.layer import FORWARD_CROSSINGS, tp_blocks
 from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import BF16, operator_flops, weight_flops
 from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.setting import Setting, Streams
 from meshwright.hardware.network import SwitchTier, TorusAxis

@@ -8,8 +8,8 @@ FLOPs and bytes are the planner's (`core_flops`, `attention_bytes`). Source: jax
 """
 
 from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
+from meshwright.costmodel.flops import attention_bytes, attention_span, core_flops
 from meshwright.costmodel.model import Attention
-from meshwright.costmodel.operators import attention_bytes, attention_span, core_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, given_rate, peak, source_rate
 from meshwright.costmodel.roofline.intensity import binds, bounds, critical_intensity, devices_note, lower_s
 from meshwright.costmodel.roofline.operands import parse_dtype

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from meshwright.costmodel.doors import ChipSource, check_positive, chip_of
-from meshwright.costmodel.operators import product_bytes, product_flops
+from meshwright.costmodel.flops import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, given_rate, peak, source_rate, vector_peak
 from meshwright.costmodel.roofline.operands import Work, parse_dtype
 from meshwright.costmodel.working import Step, Working

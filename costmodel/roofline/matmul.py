@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf, isclose
 
 from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
-from meshwright.costmodel.operators import product_bytes, product_flops
+from meshwright.costmodel.flops import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import (
     LINKS,
     Ceiling,

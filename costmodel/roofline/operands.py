@@ -13,7 +13,7 @@ from math import prod
 from typing import get_args
 
 from meshwright.costmodel.doors import check_text, check_whole
-from meshwright.costmodel.operators import product_bytes, product_flops
+from meshwright.costmodel.flops import product_bytes, product_flops
 from meshwright.hardware.chip import ELEMENT_BYTES, Dtype
 from meshwright.hardware.errors import InputError, UnknownNameError, check_type
 from meshwright.hardware.numbers import check_fields

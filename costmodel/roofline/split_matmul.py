@@ -12,7 +12,7 @@ import numpy as np
 
 from meshwright.costmodel.collectives import Network, duration, reduce_loads
 from meshwright.costmodel.doors import ChipSource, check_positive, check_whole, chip_of
-from meshwright.costmodel.operators import product_bytes, product_flops
+from meshwright.costmodel.flops import product_bytes, product_flops
 from meshwright.costmodel.roofline.ceilings import Ceiling, cited, peak
 from meshwright.costmodel.roofline.intensity import binds, bounds, critical_intensity, seconds_at
 from meshwright.costmodel.roofline.matmul import wider

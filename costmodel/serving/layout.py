@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from meshwright.costmodel.collectives import Network, duration, gather_loads, reduce_loads
 from meshwright.costmodel.exchange.operations import timed_loads
 from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.flops import BF16
 from meshwright.costmodel.inference.work import decode_attention
 from meshwright.costmodel.layer import FORWARD_CROSSINGS, tp_blocks
 from meshwright.costmodel.limits.thresholds import DISPATCH_AND_COMBINE, Work, gather_s_per_byte, tensor_ways
 from meshwright.costmodel.model import LayerKind, ModelSpec
-from meshwright.costmodel.operators import BF16
 from meshwright.costmodel.placement import Group, joint_splits
 
 Array = NDArray[Any]

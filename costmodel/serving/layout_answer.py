@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from meshwright.costmodel.collectives import Network, duration, gather_loads
 from meshwright.costmodel.exchange.span import group_of
+from meshwright.costmodel.flops import BF16, product_bytes, product_flops
 from meshwright.costmodel.inference.work import decode_attention
 from meshwright.costmodel.limits.thresholds import (
     block_work,
@@ -17,7 +18,6 @@ from meshwright.costmodel.limits.thresholds import (
     tensor_ways,
 )
 from meshwright.costmodel.model import LayerKind
-from meshwright.costmodel.operators import BF16, product_bytes, product_flops
 from meshwright.costmodel.readers.blocks import plain_ffn
 from meshwright.costmodel.roofline.intensity import critical_intensity
 from meshwright.costmodel.serving import layout

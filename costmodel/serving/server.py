@@ -18,16 +18,12 @@ from typing import Any
 import numpy as np
 
 from meshwright.costmodel.counting.kvcache import cache_bytes
+from meshwright.costmodel.flops import core_flops, product_bytes, product_flops
 from meshwright.costmodel.inference.request import Pass
 from meshwright.costmodel.inference.seconds import Machine, pass_s
 from meshwright.costmodel.inference.stack import Stack
 from meshwright.costmodel.inference.work import decode_attention
 from meshwright.costmodel.model import LayerKind, ModelSpec
-from meshwright.costmodel.operators import (
-    core_flops,
-    product_bytes,
-    product_flops,
-)
 from meshwright.costmodel.roofline import intensity as roofline
 from meshwright.hardware.chip import Chip, Switch
 from meshwright.hardware.cluster import Cluster

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import product as combinations_of
 from math import prod
 
-from meshwright.costmodel.operators import product_bytes, product_flops
+from meshwright.costmodel.flops import product_bytes, product_flops
 from meshwright.costmodel.sharding.mesh import Mesh
 from meshwright.costmodel.sharding.parse import Contraction, Sharded, arrays_of, size_of
 from meshwright.costmodel.sharding.reshard import Move, reshard

@@ -1,5 +1,6 @@
 """The pages of `profile` and `calibrate`."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from meshwright.optimizer.report.page import Block, bullet, faint, headline, lin
 from meshwright.optimizer.report.working import shown
 
 if TYPE_CHECKING:
+    from meshwright.optimizer.runs_file import RunsCalibration
     from meshwright.optimizer.traces.answer import Operation, Profile
     from meshwright.optimizer.traces.calibrate import Calibration
 
@@ -146,6 +148,20 @@ def calibrated(made: "Calibration", path: str) -> Iterator[Block]:
     if made.silent:
         yield title("Not told by this trace", "they stay as in default")
         yield table([(name, reason) for name, reason in made.silent.items()], "ll")
+    yield faint(f"\nwritten to {path}; use it with --efficiency {path}")
+
+
+def calibrated_runs(made: "RunsCalibration", path: str) -> Iterator[Block]:
+    """One screen."""
+    fitted = made.fitted
+    yield headline(
+        f"{made.table}: {made.runs} runs of {made.software}; mean error {fitted.before:.1%} before, {fitted.after:.1%} after"
+    )
+    rows = [
+        (n, f"{f:.3f}", f"x/÷ {math.exp(fitted.spreads[n]):.2f}", "yes" if n in made.told else "no")
+        for n, f in fitted.factors.items()
+    ]
+    yield table(rows, "lrrl", header=("number", "over default", "spread", "told by the runs"))
     yield faint(f"\nwritten to {path}; use it with --efficiency {path}")
 
 

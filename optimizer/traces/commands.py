@@ -24,7 +24,7 @@ def add(subparsers: Any) -> None:
         "-o", "--output", metavar="FILE", help="write the answer too (YAML, or JSON for *.json)"
     )
     parser = arguments.command(
-        subparsers, "calibrate", calibrate, "an efficiency file from what a profiler trace reached"
+        subparsers, "calibrate", calibrate, "an efficiency file from a profiler trace, or from step times"
     )
     _trace(parser)
     arguments.as_json(parser)
@@ -42,7 +42,8 @@ def _trace(parser: argparse.ArgumentParser) -> None:
     add_(
         "trace",
         metavar="FILE",
-        help="of torch.profiler or jax.profiler: .json, .json.gz, .xplane.pb (with JAX) or the folder of one trace",
+        help="of torch.profiler or jax.profiler: .json, .json.gz, .xplane.pb (with JAX) or the folder of one trace; for calibrate "
+        "also step times, .csv",
     )
     add_(
         "--plan", metavar="PLAN", help="a file of `recommend -o` or `estimate -o` that the trace is a run of"
@@ -87,9 +88,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
     measuring.check_place(args.output)
     if kind_of_file(args.trace) == "runs":
-        raise InputError(
-            f"{args.trace[:80]} is a table of step times, which this version does not read yet; give a trace (.json, .json.gz)"
-        )
+        return _calibrate_runs(args)
     made = measuring.calibrate(args.trace, plan=_plan(args), **_rest(args))
     measuring.save_calibration(made, args.output)
     if args.json:
@@ -99,9 +98,30 @@ def calibrate(args: argparse.Namespace) -> int:
     return 0
 
 
+def _calibrate_runs(args: argparse.Namespace) -> int:
+    """The same from a table of step times."""
+    from meshwright.optimizer.reasons.commands import print_json
+    from meshwright.optimizer.report.page import show
+    from meshwright.optimizer.report.profile import calibrated_runs
+    from meshwright.optimizer.runs_file import calibrate_runs, save_runs_calibration
+
+    for name in ("plan", "chip", "steps"):
+        if getattr(args, name) is not None:
+            raise InputError(
+                f"--{name} is for a trace; a table of step times names clusters and layouts itself"
+            )
+    made = calibrate_runs(args.trace, model=args.model, efficiency=args.efficiency or "default")
+    save_runs_calibration(made, args.output)
+    if args.json:
+        print_json(made.to_dict())
+    else:
+        show(calibrated_runs(made, args.output))
+    return 0
+
+
 def kind_of_file(path: str) -> str:
     """`runs` for a table of step times, else `trace`."""
-    return "runs" if path.lower().endswith((".csv", ".tsv")) else "trace"
+    return "runs" if path.lower().endswith(".csv") else "trace"
 
 
 def _plan(args: argparse.Namespace) -> "Priced | None":

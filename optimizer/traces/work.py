@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.costmodel import collectives
+from meshwright.costmodel.flops import attention_span, core_flops, product_bytes, product_flops
 from meshwright.costmodel.model import Attention
-from meshwright.costmodel.operators import BACKWARD, attention_span, core_flops, product_bytes, product_flops
+from meshwright.costmodel.operators import BACKWARD
 from meshwright.hardware.network import SwitchTier
 from meshwright.optimizer.traces.events import Group
 from meshwright.optimizer.traces.kinds import bytes_of, dtype_of, kind_of

@@ -36,7 +36,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser, "--batch", metavar="N", help=f"training: tokens per step ({_BATCH}), or sequences as 1024seq"
     )
     _add(parser, "--seq-len", type=arguments.count("--seq-len"), metavar="N", help=f"training: tokens per sequence ({_SEQ})")  # fmt: skip
-    _add(parser, "--dtype", metavar="NAME", help="training: of the large products: bf16, fp16, fp8 or fp4 (bf16)")
+    _add(
+        parser,
+        "--dtype",
+        metavar="NAME",
+        help="training: of the large products: bf16, fp16, fp8 or fp4 (bf16)",
+    )
     _add(parser, "--optimizer", metavar="NAME", help="training: adamw, adamw8bit or sgd (adamw)")
     _add(
         parser,

@@ -16,9 +16,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from meshwright.costmodel.flops import TRAIN
 from meshwright.costmodel.memory import bytes_per_param
 from meshwright.costmodel.model import ModelSpec
-from meshwright.costmodel.operators import BACKWARD, TRAIN, Shape, embedding_s, forward_s, head_s
+from meshwright.costmodel.operators import BACKWARD, Shape, embedding_s, forward_s, head_s
 from meshwright.costmodel.setting import Setting
 from meshwright.optimizer.bounds import SAFE
 from meshwright.search.architecture import Ends, stack_of

@@ -26,8 +26,8 @@ from meshwright.costmodel.counting.counts import (
 from meshwright.costmodel.counting.kvcache import SAVINGS, cache_bytes, without
 from meshwright.costmodel.counting.on_chip import count_batch, count_state, count_utilisation
 from meshwright.costmodel.counting.parts import count_activations, count_cache, count_parts
+from meshwright.costmodel.flops import TRAIN, token_flops
 from meshwright.costmodel.framework import load_framework
-from meshwright.costmodel.operators import TRAIN, token_flops
 from meshwright.costmodel.readers import load_model, model_names
 from meshwright.costmodel.textbook import parse_shape
 from meshwright.hardware.errors import InputError

@@ -12,6 +12,7 @@ from meshwright.costmodel.exchanges import (
     exchange_s,
     wire_bytes,
 )
+from meshwright.costmodel.flops import attention_span
 from meshwright.costmodel.kernels import (
     decode_attention_s,
     experts_hit,
@@ -23,7 +24,6 @@ from meshwright.costmodel.kernels import (
     scores_met,
     stream_s,
 )
-from meshwright.costmodel.operators import attention_span
 from meshwright.hardware.errors import UnknownNameError
 from meshwright.hardware.kernel_rates import (
     DecodeRates,

@@ -8,9 +8,10 @@ import pytest
 from costmodel_cases import best_rows, legal_layouts, make_setting
 
 from meshwright.costmodel.estimate import estimate
+from meshwright.costmodel.flops import attention_span, model_flops
 from meshwright.costmodel.layer import Seconds
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.operators import BACKWARD, Shape, attention_span, forward_s, head_s, model_flops
+from meshwright.costmodel.operators import BACKWARD, Shape, forward_s, head_s
 from meshwright.costmodel.policies import policies_of
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting

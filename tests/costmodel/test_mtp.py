@@ -9,10 +9,10 @@ from costmodel_cases import best_rows, make_setting
 from pipeline_simulator import order
 
 from meshwright.costmodel.estimate import estimate, stage_counts
+from meshwright.costmodel.flops import model_flops
 from meshwright.costmodel.layout import Layout, parse_layout, with_stages
 from meshwright.costmodel.legal import chunk_unit
 from meshwright.costmodel.limits.answer import limits
-from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.pipeline import at_end
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting

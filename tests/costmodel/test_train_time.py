@@ -8,10 +8,10 @@ import random
 import numpy as np
 import pytest
 
+from meshwright.costmodel.flops import model_flops
 from meshwright.costmodel.limits import run_time as run
 from meshwright.costmodel.limits.run_answer import Speed, compare_runs, train_time
 from meshwright.costmodel.limits.run_time import Failures
-from meshwright.costmodel.operators import model_flops
 from meshwright.costmodel.readers import load_model
 from meshwright.costmodel.setting import setting
 from meshwright.costmodel.workload import Training

@@ -8,11 +8,12 @@ import pytest
 from costmodel_cases import best_rows, legal_layouts, make_setting
 
 from meshwright.costmodel.estimate import complete, estimate, stage_counts
+from meshwright.costmodel.flops import model_flops
 from meshwright.costmodel.layout import Layout, parse_layout, with_stages
 from meshwright.costmodel.legal import chunk_unit
 from meshwright.costmodel.limits.answer import limits
 from meshwright.costmodel.memory import STATE_PARTS
-from meshwright.costmodel.operators import model_flops, saved_bytes, tensor_bytes
+from meshwright.costmodel.operators import saved_bytes, tensor_bytes
 from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.stages import StageTable

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from meshwright.costmodel.counting.kvcache import cache_bytes
+from meshwright.costmodel.flops import head_flops, token_flops
 from meshwright.costmodel.inference import seconds, work
 from meshwright.costmodel.inference.request import Request
 from meshwright.costmodel.inference.seconds import Device, Machine
 from meshwright.costmodel.inference.stack import Stack
-from meshwright.costmodel.operators import head_flops, token_flops
 from meshwright.costmodel.readers import load_model
 from meshwright.search import plas
 from meshwright.search.architecture import Ends, counts_of, model_of, stack_of

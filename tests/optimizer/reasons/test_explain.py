@@ -9,8 +9,8 @@ from instances import instance
 from small_configs import TINY
 
 import meshwright as mw
+from meshwright.costmodel.flops import operator_flops, weight_flops
 from meshwright.costmodel.layout import parse_layout
-from meshwright.costmodel.operators import operator_flops, weight_flops
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.errors import InputError
 from meshwright.optimizer.cli import main
