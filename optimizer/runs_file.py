@@ -173,7 +173,7 @@ def _rows(path: str, model: ModelSource | None) -> list[tuple[int, dict[str, str
 
 
 def _run(
-    path: str, line: int, row: Mapping[str | None, Any], model: ModelSource | None, efficiency: str
+    path: str, line: int, row: Mapping[Any, Any], model: ModelSource | None, efficiency: str
 ) -> MeasuredRun:
     try:
         if None in row or None in row.values():

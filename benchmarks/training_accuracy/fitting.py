@@ -138,7 +138,7 @@ def solve(
     target = (measured[used] - log_s[used] + slopes[used] @ at) * root
     prior = np.diag(np.concatenate([1.0 / sd, np.full(count, 1.0 / EFFECT_SD)]) ** 2)
     most = np.array(
-        [np.log(p.most / p.prior) if p.most and not p.of else np.inf for p in PARAMETERS] + [np.inf] * count
+        [p.room(0.0) for p in PARAMETERS] + [np.inf] * count
     )
     z = np.concatenate([at, np.zeros(count)])
     for _ in range(REWEIGHTED):

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from meshwright.costmodel.layout import Layout
-from meshwright.costmodel.model import LayerKind, Shard
-from meshwright.costmodel.operators import operator_of, tp_ways
+from meshwright.costmodel.model import LayerKind, Shard, operator_of
+from meshwright.costmodel.operators import tp_ways
 from meshwright.costmodel.setting import Setting
 from meshwright.hardware.chip import Chip, Switch
 from meshwright.hardware.network import SCALE_UP_TIERS, TorusAxis
