@@ -115,10 +115,18 @@ class Case:
 
     @property
     def group(self) -> str:
-        """Of runs that differ in layout alone."""
-        return repr((self.source, self.setting.model.name, self.row["model"]["seq"], self.row["hardware"]["chip"],
-                     self.row["hardware"]["chips"], self.row["global_batch"], self.setting.training.compute_dtype,
-                     self.row.get("task")))  # fmt: skip
+        """Of runs that differ in layout alone: one model, cluster, batch, format, program and its state."""
+        model, row = self.setting.model, self.row
+        shape = (model.name, model.layers, model.hidden, model.kinds[0].attention.heads)
+        batch = (
+            row["global_batch"],
+            self.setting.training.seq_len,
+            str(row["dtype"]).lower(),
+            row.get("task"),
+        )
+        return repr(
+            (self.source, self.software, shape, row["hardware"]["chip"], row["hardware"]["chips"], batch)
+        )
 
     def predicted_s(self, efficiency: Efficiency) -> float:
         """Step seconds by the cost model at these rates."""

@@ -137,9 +137,7 @@ def solve(
     rows = np.hstack([slopes[used], design]) * root[:, None]
     target = (measured[used] - log_s[used] + slopes[used] @ at) * root
     prior = np.diag(np.concatenate([1.0 / sd, np.full(count, 1.0 / EFFECT_SD)]) ** 2)
-    most = np.array(
-        [p.room(0.0) for p in PARAMETERS] + [np.inf] * count
-    )
+    most = np.array([p.room(0.0) for p in PARAMETERS] + [np.inf] * count)
     z = np.concatenate([at, np.zeros(count)])
     for _ in range(REWEIGHTED):
         soft = 1.0 / np.sqrt(1.0 + ((rows @ z - target) / EDGE) ** 2)

@@ -12,7 +12,7 @@ from training_accuracy import calibrated
 from training_accuracy.cases import Case, Refusal, read_cases, read_rows
 from training_accuracy.folds import KEYS, effect_of, flat
 from training_accuracy.score import CLASSES, NEAR_BAND, band_of, by_class, errors, macro, ranked, ranking
-from training_accuracy.shipped import Fits, fixed, load, rates_of, without_bad
+from training_accuracy.shipped import Fits, fixed, is_odd, load, rates_of, without_bad
 
 Array = np.ndarray
 SPLITS = ("family", "source")
@@ -111,6 +111,8 @@ def summary(done: Judged) -> dict[str, Any]:
         classes = by_class(cases, seconds, measured)
         bands, holds = band_coverage(cases, seconds, split)
         groups = ranked(cases, seconds)
+        even = np.array([not is_odd(c) for c in cases])
+        usual = ranked([c for c, e in zip(cases, even, strict=True) if e], seconds[even])
         out[split] = {
             "all": errors(seconds, measured),
             "flat": errors(done.flat[split], measured),
@@ -120,6 +122,7 @@ def summary(done: Judged) -> dict[str, Any]:
             "band_holds": float(f"{holds:.4g}"),
             "band_aims": NEAR_BAND,
             "ranking": ranking(groups),
+            "ranking_without_odd": ranking(usual),
             "flat_ranking": ranking(ranked(cases, done.flat[split])),
             "ranking_by_source": {
                 s: ranking([g for g in groups if g.source == s]) for s in sorted({g.source for g in groups})

@@ -38,6 +38,10 @@ def lines(done: Judged, found: Mapping[str, Any]) -> list[str]:
                 f"the first three {rank['best_of_three']:.1%}, first right {rank['top_1']:.0%}, Kendall's tau "
                 f"{rank['kendall_tau']:.2f}; flat: regret {plain['regret']:.1%}"
             )
+            even = of["ranking_without_odd"]
+            out.append(
+                f"without odd rows: regret {even['regret']:.1%}, best of three {even['best_of_three']:.1%}"
+            )
             out += [
                 f"    {s}: {r['groups']} groups, regret {r['regret']:.1%}, best of three {r['best_of_three']:.1%}"
                 for s, r in of["ranking_by_source"].items()
