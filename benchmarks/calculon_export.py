@@ -75,7 +75,7 @@ def efficiency_of(system: dict[str, Any], head_dim: int, hides_tp: bool) -> Effi
         scale_up=near["share"] / near["halves"], scale_out=far["share"] / far["halves"], host_link=1.0,
         matmul_m0=flop_per_s / bytes_per_s, matmul_n0=flop_per_s / bytes_per_s, expert_matmul=1.0, elementwise=1.0,
         permute=1.0, sum_bytes=0.0, narrow_heads=0.0, score_bytes=0.0, misaligned=0.0, misaligned_heads=0.0, launch_s=0.0,
-        moe_launch_s=0.0, step_s=0.0, low_precision={}, overlap={c: float(hides_tp and c == "tp") for c in COMM_CLASSES},
+        moe_launch_s=0.0, straggler=0.0, step_s=0.0, low_precision={}, overlap={c: float(hides_tp and c == "tp") for c in COMM_CLASSES},
     )  # fmt: skip
 
 

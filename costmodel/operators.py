@@ -275,7 +275,7 @@ def _core_s(rates: Rates, kind: LayerKind, shape: Shape) -> Array:
     queries = a.heads / shape.tp * (a.qk_head_dim + a.v_head_dim)  # and the output, as wide as the values
     moved = attention_bytes(shape.tokens, queries, shape.tokens, kv_width(kind, shape.tp))
     width = (a.qk_head_dim + a.v_head_dim) / 2.0
-    rate = rates.attention_flop_per_s * min(1.0, width / FULL_HEAD) ** rates.narrow_heads
+    rate = rates.attention_flop_per_s * np.minimum(1.0, width / FULL_HEAD) ** rates.narrow_heads
     seconds: Array = np.maximum(flops / rate * _off_step(rates, a), moved / rates.hbm_bytes_per_s)
     return seconds
 
@@ -289,10 +289,10 @@ def _unfused_core_s(rates: Rates, a: Attention, shape: Shape) -> Array:
     return seconds
 
 
-def _off_step(rates: Rates, a: Attention) -> float:
+def _off_step(rates: Rates, a: Attention) -> Array:
     """Time over that of a head whose width vector loads take whole."""
-    off = a.qk_head_dim % HEAD_STEP or a.v_head_dim % HEAD_STEP
-    return 1.0 + rates.misaligned_heads if off else 1.0
+    off = (np.mod(a.qk_head_dim, HEAD_STEP) != 0) | (np.mod(a.v_head_dim, HEAD_STEP) != 0)
+    return np.where(off, 1.0 + rates.misaligned_heads, 1.0)
 
 
 def elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log2
 from typing import Literal, get_args
 
 from meshwright.costmodel.collectives import Network
@@ -118,7 +119,7 @@ def ideal_network(cluster: ClusterSource) -> Network:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates a program reaches on one device.
+    """Rates a program reaches on one device, of many the slowest (`straggler`).
 
     Attributes:
         matmul_flop_per_s: for the compute dtype. head_flop_per_s, attention_flop_per_s: for bf16, or fp16 if it is that.
@@ -163,14 +164,15 @@ class Rates:
             hideable = {str(c): share for c, share in eff.overlap.items()}
         else:
             hideable = dict.fromkeys(COMM_CLASSES, 1.0 if setting.overlap == "full" else 0.0)
+        late = 1.0 + eff.straggler * log2(setting.cluster.devices)
         return Rates(
-            matmul_flop_per_s=product_flop_per_s(chip, eff, setting.training.compute_dtype),
-            head_flop_per_s=wide * (eff.pinned_mfu or eff.matmul),
-            attention_flop_per_s=wide * (eff.pinned_mfu or eff.attention),
+            matmul_flop_per_s=product_flop_per_s(chip, eff, setting.training.compute_dtype) / late,
+            head_flop_per_s=wide * (eff.pinned_mfu or eff.matmul) / late,
+            attention_flop_per_s=wide * (eff.pinned_mfu or eff.attention) / late,
             m0=eff.matmul_m0 * max(1.0, chip.peak_flop_per_s(setting.training.compute_dtype) / wide),
             n0=eff.matmul_n0,
             expert_share=eff.expert_matmul,
-            hbm_bytes_per_s=hbm_bytes_per_s(chip, eff),
+            hbm_bytes_per_s=hbm_bytes_per_s(chip, eff) / late,
             host_bytes_per_s=host_bytes_per_s(eff, chip.host_link_bytes_per_s),
             elementwise=eff.elementwise,
             permute=eff.permute,

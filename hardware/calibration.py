@@ -51,6 +51,7 @@ class Efficiency(Strict):
     sum_bytes       bytes moved per weight and micro-batch to add its gradient to the sum of the step's
     launch_s        least seconds per layer and micro-batch; 0 = none
     moe_launch_s    the same of a layer with routed experts
+    straggler       time that a device's work takes more for every doubling of the cluster, as all wait for the slowest
     step_s          seconds of every step whatever it does: input, logging, norms of gradients
     low_precision   share of the nominal gain over bf16 that a dtype keeps; 1 where absent
     overlap         share of a communication class that can hide under compute, for `calibrated`
@@ -78,6 +79,7 @@ class Efficiency(Strict):
     sum_bytes: NotNegative
     launch_s: NotNegative
     moe_launch_s: NotNegative
+    straggler: NotNegative
     step_s: NotNegative
     low_precision: dict[str, Share]
     overlap: dict[CommClass, ZeroToOne]
@@ -116,6 +118,7 @@ class Part(Strict):
     sum_bytes: NotNegative | None = None
     launch_s: NotNegative | None = None
     moe_launch_s: NotNegative | None = None
+    straggler: NotNegative | None = None
     step_s: NotNegative | None = None
     low_precision: dict[str, Share] | None = None
     overlap: dict[CommClass, ZeroToOne] | None = None

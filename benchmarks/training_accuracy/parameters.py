@@ -105,6 +105,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("software.megatron-core.common.permute", 2.0, 0.4),
     Parameter("software.megatron-core/all-to-all.common.permute", 5.0, 0.7),
     Parameter("software.deepspeed-2021.common.scale_out", 0.2, 0.4, most=0.95),
+    Parameter("common.straggler", 0.004, 0.7),
     Parameter("software.megatron-core.common.launch_s", 0.7e-3, 0.7),
     Parameter("software.megatron-2021.common.launch_s", 3e-3, 0.5),
     Parameter("software.torch-fsdp.common.launch_s", 0.8e-3, 0.7),

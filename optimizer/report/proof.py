@@ -77,8 +77,8 @@ def certificate(proof: Certificate, runner_ups: Sequence[RunnerUp]) -> Iterator[
         else "."
     )
     yield line(
-        "The proof is about the model, not the machine: the model's step times miss by up to "
-        f"{proof.error_band:.0%} for this class of run{end}"
+        "The proof is about the model, not the machine: of 80% of runs of this kind the model misses the step time by up to "
+        f"{proof.error_band:.0%}{end}"
     )
     yield faint(f"error band: {proof.band_source}")
 

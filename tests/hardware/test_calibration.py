@@ -9,7 +9,10 @@ from meshwright.hardware.errors import InputError, UnitError, UnknownNameError
 from meshwright.hardware.profile import book_chip, with_figures
 
 SHARES = ("matmul", "attention", "hbm", "scale_up", "scale_out", "host_link", "expert_matmul")
-COSTS = ("matmul_m0", "matmul_n0", "elementwise", "launch_s")
+COSTS = (
+    "matmul_m0", "matmul_n0", "elementwise", "permute", "launch_s", "moe_launch_s", "step_s", "straggler", "sum_bytes",
+    "score_bytes", "misaligned", "misaligned_heads", "narrow_heads",
+)  # fmt: skip
 
 
 def test_shipped_names():
@@ -30,51 +33,69 @@ def test_every_profile_is_complete_and_no_faster_than_ideal(profile, name):
     hash(got)
 
 
-# The prototype's fitted values (1,077 published training runs), as shares of the peaks in the chip files.
 @pytest.mark.parametrize(
-    ("name", "matmul", "attention", "scale_up", "scale_out"),
+    ("name", "least", "most"),
     [
-        ("a100", 0.81, 0.33, 0.66, 0.81),
-        ("h100", 0.74, 0.39, 0.58, 0.64),
-        ("h200", 0.74, 0.39, 0.58, 0.64),
-        ("b200", 0.539, 0.42, 0.59, 0.64),  # 0.62 x 0.87
-        ("gb200", 0.583, 0.42, 0.59, 0.64),  # 0.62 x 0.96 x 2450 / 2500: the fit used another peak
-        ("v4", 0.76, 0.42, 1.0, 0.64),
-        ("v5e", 0.82, 0.42, 0.9, 0.64),
-        ("v5p", 0.79, 0.42, 0.9, 0.64),
-        ("tpu7x", 0.56, 0.42, 0.9, 0.64),
+        # Independent measurements of large bf16 products, as shares of the peaks in the chip files: training runs of
+        # Transformer Engine on B200 0.49 to 0.55 and on A100 0.68 to 0.72 (MooreThreads/SimuMax), inference kernels
+        # (aiconfigurator-core 0.12.0) 0.81, 0.79 and 0.695; v6e 0.90 and TPU7x 0.83 for cubes of 8,192 and more.
+        ("a100", 0.68, 0.86),
+        ("h100", 0.64, 0.80),
+        ("b200", 0.49, 0.70),
+        ("gb200", 0.49, 0.70),
+        ("v5p", 0.65, 0.92),
+        ("tpu7x", 0.55, 0.83),
     ],
 )
-def test_default_values(name, matmul, attention, scale_up, scale_out):
+def test_fitted_products_lie_among_independent_measurements(name, least, most):
     got = load_efficiency("default", load_chip(name))
-    assert (got.matmul, got.attention, got.scale_up, got.scale_out) == (
-        matmul,
-        attention,
-        scale_up,
-        scale_out,
-    )
-    assert (got.hbm, got.matmul_m0, got.matmul_n0, got.expert_matmul) == (0.85, 168, 120, 0.57)
-    # 1 - exposed shares of the fit
-    assert {c: got.overlap[c] for c in ("tp", "dp", "ep", "cp", "pp")} == {
-        "tp": 0.60, "dp": 0.75, "ep": 0.71, "cp": 0.40, "pp": 0.60,
-    }  # fmt: skip
-    assert got.provenance == "prototype fit over 1,077 published runs; refit is planned"
+    assert least <= got.matmul <= most
+    assert got.provenance.startswith("fitted to 1066 published training runs on 13 chips")
 
 
 def test_low_precision_keeps_part_of_its_gain():
-    assert load_efficiency("default", load_chip("h100")).low_precision_kept("fp8") == 0.90
-    assert load_efficiency("default", load_chip("b200")).low_precision_kept("fp4") == 0.69
+    assert 0.8 < load_efficiency("default", load_chip("h100")).low_precision_kept("fp8") <= 1.0
+    assert 0.5 < load_efficiency("default", load_chip("b200")).low_precision_kept("fp4") < 0.9
     assert load_efficiency("ideal", load_chip("b200")).low_precision_kept("fp4") == 1.0
 
 
 def test_chips_without_runs_say_whose_values_they_use():
+    wider = "no measured run on {}: its family's numbers stand for it, and its error band is wider"
     assert load_efficiency("default", load_chip("v6e")).notes == (
         "default: no entry for tpu_v6e; the prior of family tpu is used",
+        wider.format("v6e"),
     )
     amd = load_efficiency("default", load_chip("mi300x")).notes
     assert "no entry for cdna3" in amd[0]
     assert "Hopper's values stand in" in amd[1]
+    assert amd[2] == wider.format("mi300x")
     assert load_efficiency("default", load_chip("h100")).notes == ()
+
+
+def test_bands_are_wider_where_nothing_was_measured():
+    for kind in ("dense", "MoE"):
+        known, other = (load_efficiency("default", load_chip(n)).bands[kind] for n in ("v5e", "v6e"))
+        assert known[0] <= 1 <= known[1] and other[0] <= 1 <= other[1]
+        assert other[1] / other[0] > known[1] / known[0]
+    assert load_efficiency("ideal", load_chip("h100")).bands is None
+    assert load_efficiency("mfu=0.4", load_chip("h100")).bands is None
+
+
+def test_a_program_wins_over_its_machine_and_extends_another(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\nprovenance: test\nextends: ideal\nchips:\n  h100: {matmul: 0.7}\nsoftware:\n"
+        "  one: {common: {matmul: 0.6, step_s: 0.1}, chips: {h100: {attention: 0.5}}}\n"
+        "  two: {extends: one, common: {matmul: 0.5}}\n"
+    )
+    h100 = load_chip("h100")
+    assert load_efficiency(str(path), h100).matmul == 0.7
+    assert load_efficiency(str(path), h100, "none that it knows").matmul == 0.7
+    got = load_efficiency(str(path), h100, "two")
+    assert (got.matmul, got.step_s, got.attention) == (0.5, 0.1, 0.5)
+    path.write_text(path.read_text().replace("extends: one", "extends: two"))
+    with pytest.raises(InputError, match="software two extends two, which extends it in turn"):
+        load_efficiency(str(path), h100, "two")
 
 
 def test_book_uses_its_link_rate():
@@ -142,7 +163,10 @@ def test_a_user_file_may_start_from_a_shipped_one(tmp_path):
         base.overlap["dp"],
         base.low_precision,
     )
-    assert load_efficiency(str(path), load_chip("v5p")).matmul == 0.79
+    assert (
+        load_efficiency(str(path), load_chip("v5p")).matmul
+        == load_efficiency("default", load_chip("v5p")).matmul
+    )
     assert load_efficiency(str(path), load_chip("v5p")).notes == ()
 
 

@@ -10,7 +10,7 @@ from meshwright.costmodel.estimate import complete, seconds_of
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import load_chip
 from meshwright.hardware.errors import InputError
-from meshwright.optimizer.__main__ import main
+from meshwright.optimizer.cli import main
 from meshwright.optimizer.calibrate_runs import scaled
 from meshwright.optimizer.question import resolve
 
