@@ -126,7 +126,7 @@ def ranking(groups: Sequence[Ranked]) -> dict[str, float]:
         "worst_regret": _r(max(g.regret for g in groups)),
         "best_of_three": _r(np.mean([g.best_of_three for g in groups])),
         "top_1": _r(np.mean([g.top_1 for g in groups])),
-        "kendall_tau": _r(np.nanmean([g.tau for g in groups])),
+        "kendall_tau": _r(np.mean([g.tau for g in groups if np.isfinite(g.tau)] or [0.0])),
     }
 
 
