@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -10,8 +11,8 @@ from meshwright.costmodel.estimate import complete, seconds_of
 from meshwright.hardware.calibration import load_efficiency
 from meshwright.hardware.chip import load_chip
 from meshwright.hardware.errors import InputError
-from meshwright.optimizer.cli import main
 from meshwright.optimizer.calibrate_runs import scaled
+from meshwright.optimizer.cli import main
 from meshwright.optimizer.question import resolve
 
 HEAD = "model,cluster,batch,seq,layout,step_s\n"
@@ -43,8 +44,10 @@ def test_rates_come_back_through_the_file(tmp_path: Path) -> None:
     got, base = (
         load_efficiency(name, load_chip("h100"), "jax") for name in (str(tmp_path / "mine.yaml"), "default")
     )
-    assert got.matmul == pytest.approx(0.85 * base.matmul, rel=0.06)
-    assert got.attention == pytest.approx(1.3 * base.attention, rel=0.2)
+    # Priors hold each number back a little; others take the rest.
+    for name, factor in true.items():
+        moved = np.log(getattr(got, name) / getattr(base, name)) / np.log(factor)
+        assert 0.5 < moved < 1.2, name
     assert made.fitted.after < 0.02 < made.fitted.before
     untold = set(made.fitted.factors) - set(made.told)
     assert untold, "three runs on one kind of network do not tell every number"
