@@ -80,6 +80,8 @@ class Ffn:
     experts: int = 0
     top_k: int = 0
     expert_width: int = 0
+    # Further passes of the expert width where no fused kernel has the activation, as one with biases and clamps.
+    plain_widths: int = 0
 
 
 @dataclass(frozen=True)

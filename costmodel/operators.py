@@ -309,5 +309,5 @@ def elementwise_bytes(kind: LayerKind, shape: Shape) -> dict[str, Array]:
         routed = BF16 * shape.routed_tokens(kind) * shape.imbalance
         out["router"] = NORM_WIDTHS / 2 * routed * hidden  # permute, and its reverse after the experts
         out["expert_down"] = NORM_WIDTHS / 2 * routed * hidden
-        out["expert_act"] = act * routed / shape.etp * ffn.expert_width
+        out["expert_act"] = (act + ffn.plain_widths) * routed / shape.etp * ffn.expert_width
     return out

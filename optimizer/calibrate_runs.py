@@ -27,6 +27,7 @@ PRIORS: dict[str, float] = {
     "scale_out": 0.25,
     "launch": 0.40,
 }
+TOLD = 0.8  # a spread above this share of its prior's says that the runs did not tell the number
 RUN_SD = 0.05  # of the logarithm of a run's step seconds, beside what the numbers explain
 _SHARES = ("matmul", "attention", "scale_up", "scale_out")
 _ROUNDS, _STEP = 5, 0.02
@@ -44,13 +45,15 @@ class Run(Protocol):
 @dataclass(frozen=True)
 class Fitted:
     """Attributes:
-    factors: of each number over the shipped one.
+    factors: of each number over the shipped one; 1 where the runs did not tell it.
     spreads: standard deviation of the logarithm of each; near its prior where the runs did not tell.
-    before, after: mean of |predicted / measured - 1| over the runs.
+    told: numbers that the runs tell.
+    before, after: mean of |predicted / measured - 1| over the runs, without and with the factors.
     """
 
     factors: dict[str, float]
     spreads: dict[str, float]
+    told: tuple[str, ...]
     before: float
     after: float
 
@@ -81,27 +84,44 @@ def fit_runs(runs: Sequence[tuple[Run, Efficiency]]) -> Fitted:
     measured = np.array([run.step_s for run, _ in runs])
     if not (np.isfinite(measured).all() and (measured > 0).all()):
         raise InputError("a step time is not a number of seconds above 0")
-    target = np.log(measured)
-    x, names = np.zeros(len(PRIORS)), tuple(PRIORS)
-    precision = np.diag(1.0 / np.array(list(PRIORS.values())) ** 2)
-    first = _log_s(runs, names, x)
+    target, told = np.log(measured), tuple(PRIORS)
+    first = _log_s(runs, (), np.zeros(0))
+    factors, spreads = _fitted(runs, told, target)
+    # What the runs do not tell is held: else it would take a part of what they do, and be left out of the answer.
+    while (now := tuple(n for n in told if spreads[n] < TOLD * PRIORS[n])) != told:
+        told = now
+        factors, narrow = _fitted(runs, told, target)
+        spreads |= narrow
+    last = _log_s(runs, told, np.log([factors[n] for n in told]))
+    return Fitted(
+        factors=dict.fromkeys(PRIORS, 1.0) | factors,
+        spreads=spreads,
+        told=told,
+        before=float(np.abs(np.exp(first - target) - 1.0).mean()),
+        after=float(np.abs(np.exp(last - target) - 1.0).mean()),
+    )
+
+
+def _fitted(
+    runs: Sequence[tuple[Run, Efficiency]], names: tuple[str, ...], target: Array
+) -> tuple[dict[str, float], dict[str, float]]:
+    """(factors, spreads of their logarithms) of some numbers, the others as shipped."""
+    x = np.zeros(len(names))
+    if not names:
+        return {}, {}
+    precision = np.diag(1.0 / np.array([PRIORS[n] for n in names]) ** 2)
     for _ in range(_ROUNDS):
         at = _log_s(runs, names, x)
-        slopes = np.stack(
-            [(_log_s(runs, names, x + step) - at) / _STEP for step in _STEP * np.eye(len(x))], axis=1
-        )
+        steps = _STEP * np.eye(len(x))
+        slopes = np.stack([(_log_s(runs, names, x + step) - at) / _STEP for step in steps], axis=1)
         normal = slopes.T @ slopes / RUN_SD**2 + precision
         moved = np.linalg.solve(normal, slopes.T @ (target - at + slopes @ x) / RUN_SD**2) - x
         x = x + np.clip(moved, -0.5, 0.5)
         if np.abs(moved).max() < 1e-3:
             break
-    last = _log_s(runs, names, x)
-    spreads = np.sqrt(np.diag(np.linalg.inv(normal)))
-    return Fitted(
-        factors={n: float(np.exp(v)) for n, v in zip(names, x, strict=True)},
-        spreads={n: float(s) for n, s in zip(names, spreads, strict=True)},
-        before=float(np.abs(np.exp(first - target) - 1.0).mean()),
-        after=float(np.abs(np.exp(last - target) - 1.0).mean()),
+    spread = np.sqrt(np.diag(np.linalg.inv(normal)))
+    return dict(zip(names, map(float, np.exp(x)), strict=True)), dict(
+        zip(names, map(float, spread), strict=True)
     )
 
 

@@ -1,10 +1,11 @@
 """Step times of a user's own runs, as a CSV table, and the efficiency file that they calibrate.
 
 One run a line, with the columns of COLUMNS in any order: what `estimate` takes, and what was measured. Runs of one
-program: numbers of several chips move together, as programs differ more than chips of one cluster do.
+program and launcher; each chip is fitted by its own runs.
 """
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -16,12 +17,13 @@ import yaml
 
 from meshwright.costmodel.doors import ModelSource
 from meshwright.costmodel.estimate import complete, digits, seconds_of
+from meshwright.costmodel.estimate import estimate as priced
 from meshwright.costmodel.layout import Layout, parse_layout
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.workload import Training, parse_batch
 from meshwright.hardware.calibration import Efficiency, EfficiencyFile
 from meshwright.hardware.errors import InputError, MeshwrightError, UnknownNameError, shown
-from meshwright.optimizer.calibrate_runs import PRIORS, Fitted, fit_runs, scaled
+from meshwright.optimizer.calibrate_runs import Fitted, fit_runs, scaled
 from meshwright.optimizer.files import check_output, replacing
 from meshwright.optimizer.plan import SCHEMA_VERSION
 from meshwright.optimizer.question import resolve
@@ -31,7 +33,7 @@ MEASURED = ("step_s", "tokens_per_s")  # one of them
 OPTIONAL = ("dtype", "trainable", "mtp", "moe_imbalance", "framework", "launcher", "name")
 COLUMNS = (*NEEDED, *MEASURED, *OPTIONAL)
 MOST_BYTES, MOST_RUNS = 2**22, 2_000
-TOLD = 0.8  # a number whose spread is above this share of its prior's was not told by the runs
+_LEAST_S, _MOST_S = 1e-6, 1e7  # of a step that somebody waited for
 _BASE = "default"
 _NUMBERS = {
     "launch": ("launch_s", "moe_launch_s"),
@@ -57,58 +59,65 @@ class MeasuredRun:
 class RunsCalibration:
     """What runs tell of the chips that they ran on.
 
-    Attributes: numbers: by chip, of the file to write. fitted: factors over the shipped numbers, for all chips.
+    Attributes:
+        fitted: by chip, factors over the shipped numbers. numbers: by chip, of the file to write.
+        runs: by chip. too_large: runs that do not fit memory as the program holds it, whose layout may be another.
     """
 
     table: str
-    runs: int
     software: str
-    fitted: Fitted
+    runs: dict[str, int]
+    fitted: dict[str, Fitted]
     numbers: dict[str, dict[str, float]]
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """Numbers that the runs narrowed."""
-        return tuple(n for n, spread in self.fitted.spreads.items() if spread < TOLD * PRIORS[n])
+    too_large: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        rounded = {chip: {n: digits(v) for n, v in of.items()} for chip, of in self.numbers.items()}
+        chips = {
+            chip: {
+                "runs": self.runs[chip],
+                "factors": {n: digits(v) for n, v in fitted.factors.items()},
+                "spreads": {n: digits(v) for n, v in fitted.spreads.items()},
+                "told": list(fitted.told),
+                "error_before": digits(fitted.before),
+                "error_after": digits(fitted.after),
+                "numbers": {n: digits(v) for n, v in self.numbers[chip].items()},
+            }
+            for chip, fitted in self.fitted.items()
+        }
         return {
             "schema_version": SCHEMA_VERSION,
             "table": self.table,
-            "runs": self.runs,
             "software": self.software,
-            "factors": {n: digits(v) for n, v in self.fitted.factors.items()},
-            "spreads": {n: digits(v) for n, v in self.fitted.spreads.items()},
-            "told": list(self.told),
-            "error_before": digits(self.fitted.before),
-            "error_after": digits(self.fitted.after),
-            "chips": rounded,
+            "too_large": self.too_large,
+            "chips": chips,
         }
 
     def to_yaml(self, name: str) -> str:
         """An efficiency file of that name."""
-        fitted = self.fitted
-        source = f"meshwright calibrate {Path(self.table).name}: {self.runs} runs of {self.software}"
+        source = (
+            f"meshwright calibrate {Path(self.table).name}: {sum(self.runs.values())} runs of {self.software}"
+        )
         head = yaml.safe_dump(
             {"name": name, "provenance": source, "extends": _BASE}, sort_keys=False, width=1000
         )
         lines = [
-            f"# Mean error over its {self.runs} runs: {fitted.before:.1%} before, {fitted.after:.1%} after. Numbers stay near",
-            f"# those of {_BASE} unless the runs say otherwise; those not listed were not told.",
+            f"# Numbers that step times tell; those not listed stay as in {_BASE}.",
             *head.splitlines(),
             "chips:",
         ]
         for chip, numbers in self.numbers.items():
-            lines += [f"  {chip}:", *(f"    {n}: {v:.4g}" for n, v in numbers.items())]
+            fitted = self.fitted[chip]
+            error = f"mean error {fitted.before:.1%} before, {fitted.after:.1%} after"
+            lines.append(f"  {chip}:  # {self.runs[chip]} runs; {error}")
+            lines += [f"    {n}: {v:.6g}" for n, v in numbers.items()]
         return "\n".join(lines) + "\n"
 
 
 def calibrate_runs(
     table: str | PathLike[str], *, model: ModelSource | None = None, efficiency: str = _BASE
 ) -> RunsCalibration:
-    """The numbers of the calibration that bring predictions nearest to a table of step times.
+    """The numbers of the calibration that bring predictions nearest to a table of step times, chip by chip.
 
     Args:
         model: of all runs, where the table has no column for it.
@@ -117,24 +126,28 @@ def calibrate_runs(
     """
     path = fspath(table)
     runs = [_run(path, n, row, model, efficiency) for n, row in _rows(path, model)]
-    software = sorted({run.setting.framework.software for run in runs})
-    if len(software) > 1:
+    programs = sorted({(run.setting.framework.software, run.setting.launcher) for run in runs})
+    if len(programs) > 1:
+        told = ", ".join(f"{software} under {launcher}" for software, launcher in programs)
         raise InputError(
-            f"{path} has runs of {len(software)} programs ({', '.join(software)}), whose rates differ; give one table each"
+            f"{path} has runs of {len(programs)} programs ({told}), whose rates differ; give one table each"
         )
-    fitted = fit_runs([(run, run.setting.efficiency) for run in runs])
-    made = RunsCalibration(path, len(runs), software[0], fitted, {})
-    moved = {n: f for n, f in fitted.factors.items() if n in made.told}
-    chips = {run.setting.cluster.chip.name: run.setting.efficiency for run in runs}
-    for chip, base in sorted(chips.items()):
-        new = scaled(base, moved)
-        made.numbers[chip] = {n: getattr(new, n) for name in moved for n in _NUMBERS.get(name, (name,))}
-    if not moved:
+    fitted, numbers, count = {}, {}, {}
+    for chip in sorted({run.setting.cluster.chip.name for run in runs}):
+        mine = [run for run in runs if run.setting.cluster.chip.name == chip]
+        fitted[chip] = fit_runs([(run, run.setting.efficiency) for run in mine])
+        new = scaled(mine[0].setting.efficiency, {n: fitted[chip].factors[n] for n in fitted[chip].told})
+        numbers[chip] = {
+            n: getattr(new, n) for name in fitted[chip].told for n in _NUMBERS.get(name, (name,))
+        }
+        count[chip] = len(mine)
+    if silent := [chip for chip, of in numbers.items() if not of]:
         raise InputError(
-            f"{path}: its {len(runs)} runs tell no number of the calibration; give runs that differ in sequence length, chips "
-            "or layout"
+            f"{path}: runs on {', '.join(silent)} tell no number of the calibration; give some that differ in sequence length, "
+            "chips or layout"
         )
-    return made
+    too_large = sum(not priced(run.setting, run.layout).fits for run in runs)
+    return RunsCalibration(path, programs[0][0], count, fitted, numbers, too_large)
 
 
 def save_runs_calibration(made: RunsCalibration, path: str) -> None:
@@ -151,11 +164,18 @@ def _rows(path: str, model: ModelSource | None) -> list[tuple[int, dict[str, str
     try:
         if Path(path).stat().st_size > MOST_BYTES:
             raise InputError(f"{path} is over {MOST_BYTES // 2**20} MiB; give at most {MOST_RUNS:,} runs")
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
     reader = csv.DictReader(text.splitlines(), skipinitialspace=True)
-    columns = [name.strip() for name in reader.fieldnames or ()]
+    try:
+        columns = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = columns
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: is no CSV: {error}") from None
+    if repeated := [name for name in dict.fromkeys(columns) if columns.count(name) > 1]:
+        raise InputError(f"{path} has the column {repeated[0]} twice; keep one")
     for name in columns:
         if name not in COLUMNS:
             raise UnknownNameError("column", name, COLUMNS, f"of {path}")
@@ -165,8 +185,6 @@ def _rows(path: str, model: ModelSource | None) -> list[tuple[int, dict[str, str
             f"{path} has no column {', '.join(missing) or ' or '.join(MEASURED)}; its first line must name "
             f"{', '.join(NEEDED)} and {' or '.join(MEASURED)}"
         )
-    reader.fieldnames = columns
-    rows = [(reader.line_num, row) for row in reader]
     if not 1 <= len(rows) <= MOST_RUNS:
         raise InputError(f"{path} has {len(rows):,} runs; give 1 to {MOST_RUNS:,}")
     return rows
@@ -210,14 +228,19 @@ def _step_s(given: Mapping[str, str], tokens: int) -> float:
             f"gives {' and '.join(named) or 'neither step_s nor tokens_per_s'}; give one of them"
         )
     value = _number(given, named[0])
-    return value if named[0] == "step_s" else tokens / value
+    seconds = value if named[0] == "step_s" else tokens / value
+    if not _LEAST_S <= seconds <= _MOST_S:
+        raise InputError(f"its step takes {seconds:.4g} s; give one of {_LEAST_S:g} to {_MOST_S:g} s")
+    return seconds
 
 
 def _number(given: Mapping[str, str], name: str) -> float:
-    try:
-        value = float(given[name])
-    except ValueError:
-        value = -1.0
+    text = given[name]
+    value = (
+        float(text)
+        if re.fullmatch(r"[\d.]+([eE][+-]?\d+)?", text, re.ASCII) and text.count(".") < 2
+        else -1.0
+    )
     if not (isfinite(value) and value > 0):
         raise InputError(f"{name} is {shown(given[name])}; give a number above 0")
     return value
@@ -225,5 +248,5 @@ def _number(given: Mapping[str, str], name: str) -> float:
 
 def _whole(given: Mapping[str, str], name: str) -> int:
     if not (given[name].isascii() and given[name].isdigit()) or len(given[name]) > 9:
-        raise InputError(f"{name} is {shown(given[name])}; give a whole number")
+        raise InputError(f"{name} is {shown(given[name])}; give a whole number from 0 to 999999999")
     return int(given[name])

@@ -17,12 +17,15 @@ from meshwright.costmodel.readers.blocks import (
 from meshwright.hardware.errors import InputError
 
 HEAD_DIM = 128  # where a row gives no heads, and its width is a multiple of it: a declared assumption
+# GPT-OSS: biases of both halves, two clamps, a scaled sigmoid and two products, each read and written, in place of one
+# fused pass. XLA fuses them; the programs of the rows on GPUs do not.
+PLAIN_WIDTHS = 16
 SIZES = ("layers", "hidden", "ffn", "vocab")
 
 
 def model_of(row: Mapping[str, Any]) -> ModelSpec:
     """Errors: InputError where a size is missing, or layers are of shapes that the row does not give."""
-    given = row["model"]
+    given = row["model"] | {"on_gpu": not row["hardware"]["chip"].startswith("TPU")}
     if missing := [name for name in SIZES if given.get(name) is None]:
         raise InputError(f"no shape: {', '.join(missing)} not given")
     if given.get("attn_pattern"):
@@ -74,7 +77,8 @@ def _ffns(given: Mapping[str, Any]) -> tuple[Ffn, ...]:
     if not given.get("experts"):
         return (Ffn(given["ffn"], gated),)
     shared = (given.get("shared_experts") or 0) * given["moe_ffn"]
-    mix = Ffn(shared, gated, given["experts"], given["topk"], given["moe_ffn"])
+    plain = PLAIN_WIDTHS if given["name"].startswith("GPT-OSS") and given["on_gpu"] else 0
+    mix = Ffn(shared, gated, given["experts"], given["topk"], given["moe_ffn"], plain)
     has_dense = given.get("first_dense_layers") or int(given.get("moe_layer_step") or 1) > 1
     return (Ffn(given["ffn"], gated), mix) if has_dense else (mix,)
 

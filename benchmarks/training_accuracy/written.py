@@ -32,10 +32,15 @@ def calibration_text(
         "source": f"{len(cases)} published training runs",
         "chips": chips,
         "measured": {kind: _band(band) for kind, band in measured.items()},
-        "others": {kind: _band(band) for kind, band in others.items()},
+        "others": {kind: _band(_wider(band, measured[kind])) for kind, band in others.items()},
     }
     notes = {p.path: _note(p, float(s)) for p, s in zip(PARAMETERS, full.spread, strict=True)}
     return HEADER + "\n".join(_lines(data, notes)) + "\n"
+
+
+def _wider(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Of a chip without runs nothing can be better known than of one with them."""
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _band(band: tuple[float, float]) -> list[float]:

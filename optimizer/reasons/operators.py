@@ -21,10 +21,10 @@ from meshwright.optimizer.reasons.machine import with_hbm_rate, with_peak
 
 _FREE = 1e5  # times as fast: nothing waits for it, and figures stay within what units are read up to
 GROUPS: dict[str, tuple[str, ...]] = {
-    "rate": ("matmul", "attention", "hbm", "low_precision", "pinned_mfu"),
-    "shape": ("matmul_m0", "matmul_n0"),
+    "rate": ("matmul", "attention", "hbm", "low_precision", "straggler", "pinned_mfu"),
+    "shape": ("matmul_m0", "matmul_n0", "misaligned", "misaligned_heads", "narrow_heads"),
     "experts": ("expert_matmul",),
-    "traffic": ("elementwise",),
+    "traffic": ("elementwise", "permute", "sum_bytes", "score_bytes"),
 }
 
 
@@ -62,11 +62,14 @@ def operators_of(setting: Setting, layout: Layout, stage: int) -> tuple[Operator
     """Operators of one stage of a complete layout, in order; those that take no time are left out."""
     efficiency, ideal = setting.efficiency, setting.floor.efficiency
     # Elementwise bytes are counted once: not as `lower_s` does, for which a perfect compiler hides them in products.
-    at_floor = ideal.model_copy(update={"elementwise": min(1.0, efficiency.elementwise)})
+    once = {name: min(1.0, getattr(efficiency, name)) for name in ("elementwise", "permute")}
+    at_floor = ideal.model_copy(update=once)
     seconds = _seconds(setting, layout, stage)
     floor = _seconds(_at(setting, at_floor), layout, stage)
     flop = _seconds(
-        with_hbm_rate(_at(setting, at_floor.model_copy(update={"elementwise": 0.0})), _FREE), layout, stage
+        with_hbm_rate(_at(setting, at_floor.model_copy(update=dict.fromkeys(once, 0.0))), _FREE),
+        layout,
+        stage,
     )
     hbm = _seconds(with_peak(_at(setting, at_floor), _FREE), layout, stage)
     rest: dict[tuple[str, str], dict[str, float]] = {key: {} for key in seconds}

@@ -153,15 +153,24 @@ def calibrated(made: "Calibration", path: str) -> Iterator[Block]:
 
 def calibrated_runs(made: "RunsCalibration", path: str) -> Iterator[Block]:
     """One screen."""
-    fitted = made.fitted
-    yield headline(
-        f"{made.table}: {made.runs} runs of {made.software}; mean error {fitted.before:.1%} before, {fitted.after:.1%} after"
-    )
-    rows = [
-        (n, f"{f:.3f}", f"x/÷ {math.exp(fitted.spreads[n]):.2f}", "yes" if n in made.told else "no")
-        for n, f in fitted.factors.items()
-    ]
-    yield table(rows, "lrrl", header=("number", "over default", "spread", "told by the runs"))
+    yield headline(f"{made.table}: {sum(made.runs.values())} runs of {made.software}")
+    for chip, fitted in made.fitted.items():
+        error = f"mean error {fitted.before:.1%} before, {fitted.after:.1%} after"
+        yield title(chip, f"{words.plural(made.runs[chip], 'run')}; {error}")
+        rows = [
+            (
+                n,
+                f"{f:.3f}",
+                f"x/÷ {math.exp(fitted.spreads[n]):.2f}",
+                "yes" if n in fitted.told else "no: held",
+            )
+            for n, f in fitted.factors.items()
+        ]
+        yield table(rows, "lrrl", header=("number", "over default", "spread", "told by the runs"))
+    if made.too_large:
+        yield line(
+            f"{words.plural(made.too_large, 'run')} would not fit memory as {made.software} is modelled to hold it: check the layout"
+        )
     yield faint(f"\nwritten to {path}; use it with --efficiency {path}")
 
 

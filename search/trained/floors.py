@@ -59,7 +59,7 @@ def _floor_s(given: Setting, shapes: Shapes, ends: Ends) -> Floats:
     for layers, kind in stack.parts:
         for name, forward in forward_s(given, kind, whole).items():
             seconds = seconds + layers * (1.0 + BACKWARD[name]) * forward
-    return np.asarray(SAFE * seconds / given.cluster.devices)
+    return np.asarray(SAFE * seconds / given.cluster.devices + given.rates.step_s)
 
 
 def replace_model(given: Setting, model: ModelSpec) -> Setting:

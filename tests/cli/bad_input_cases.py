@@ -213,8 +213,8 @@ CASES = [
         MORE,
         "--efficiency typed.yaml",
         (
-            "typed.yaml: the key provenance is missing; the keys 'names' and 'provenanc' are not known; allowed: name, "
-            "provenance, extends, common, families, architectures, chips"
+            "typed.yaml: the key provenance is missing; the keys 'names' and 'provenanc' are not known; allowed: common, "
+            "families, architectures, chips, name, provenance, extends, bands, software"
         ),
     ),
     (

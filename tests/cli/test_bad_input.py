@@ -54,6 +54,9 @@ def words(template: str, given: str) -> list[str]:
 
 def test_no_arguments_name_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    own = ("recommend", "estimate", "compare", "front", "explain", "balance", "chips", "clusters", "models")
+    own = (
+        "recommend", "estimate", "compare", "front", "explain", "balance", "profile", "calibrate", "chips", "clusters",
+        "models",
+    )  # fmt: skip
     names = ", ".join((*own, *(name.replace("_", "-") for name in COMMANDS)))
     assert capsys.readouterr().err == f"meshwright: name a command: {names}; see meshwright --help\n"

@@ -62,7 +62,10 @@ def test_a_plan_answers_every_question_of_a_tired_engineer(plan: Plan) -> None:
 def test_the_proof_says_that_it_is_about_the_model(plan: Plan) -> None:
     text = " ".join(page(plan).split())
     missed = f"misses the step time by up to {plan.certificate.error_band:.0%}, and 3 of the 3"
-    assert f"The proof is about the model, not the machine: of 80% of runs of this kind the model {missed}" in text
+    assert (
+        f"The proof is about the model, not the machine: of 80% of runs of this kind the model {missed}"
+        in text
+    )
     assert "3 of the 3 next plans shown are closer than that, so a measurement may rank them first." in text
     far = replace(plan, runner_ups=tuple(replace(r, in_band=False) for r in plan.runner_ups))
     assert "0 of the 3 next plans shown are closer than that." in " ".join(page(far).split())

@@ -173,12 +173,12 @@ def full_size() -> tuple[Setting, WhyNone]:
 
 
 def test_the_machine_is_a_way_out(full_size: tuple[Setting, WhyNone]) -> None:
-    """6 GiB are missing on 16 H100; twice as many chips, or H200, hold a 70B model."""
+    """6 GiB are missing on 16 H100; twice as many chips, or H100 of 96 GB, hold a 70B model."""
     given, why = full_size
     assert [str(x) for x in why.clash.limits] == ["device memory: 77.8 GiB usable on a device"]
     by_kind = {way.kind: way for way in why.ways}
     assert by_kind["more chips"].option == "--cluster h100:8x4"
-    assert by_kind["other chip"].option == "--cluster h200:8x2"
+    assert by_kind["other chip"].option == "--cluster h100-96gb:8x2"
     for kind in ("more chips", "other chip"):
         way = by_kind[kind]
         changed = resolve(given.model, way.option.removeprefix("--cluster "), given.training)

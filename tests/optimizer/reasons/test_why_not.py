@@ -1,6 +1,7 @@
 """Another layout pinned: the same as asking with constraints, told term by term, or proven not to be."""
 
 import json
+import re
 
 import pytest
 from instances import instance
@@ -132,7 +133,7 @@ def test_recommend_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*line, "--why-not", "tp=8,pp=1"]) == 0
     out = capsys.readouterr().out
     page = out[out.index("Why not tp=8,pp=1?") :]
-    assert "slower: the plan 6.729 s a step, the best with it" in page
+    assert re.search(r"slower: the plan [\d.]+ s a step, the best with it", page)
     assert page.count("\n") <= 60
     assert main([*line, "--why-not", "tp=3"]) == 0
     assert "No plan has it: constraint 'tp==3' leaves no value of tp" in capsys.readouterr().out
