@@ -72,7 +72,7 @@ def test_the_same_trace_prints_the_same_bytes(folder: Path, capsys: Capture) -> 
         ("profile run.json --chip h100 -o none/x.yaml", 2, "no folder"),
         ("profile x.xplane.pb --chip h100", 5, "pip install 'meshwright[xplane]'"),
         ("calibrate run.json --chip h100", 2, "the following arguments are required: -o/--output"),
-        ("calibrate runs.csv --chip h100 -o mine.yaml", 2, "runs.csv is a table of step times, which this version does not read"),
+        ("calibrate runs.csv --chip h100 -o mine.yaml", 2, "--chip is for a trace; a table of step times names clusters and layouts itself"),
         ("calibrate torch_cpu.trace.json.gz --chip h100 -o new.yaml", 2, "has operations of cpu, none of h100"),
         ("calibrate run.json --chip h100 -o ideal.yaml", 2, "ideal is the name of a shipped efficiency"),
     ],
