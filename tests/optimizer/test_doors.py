@@ -131,7 +131,7 @@ def test_both_doors_of_estimate_refuse_alike(launcher: str, text: str, told: str
 
 def test_both_doors_place_as_the_launcher_can() -> None:
     """tp over both networks would be faster; megatron cannot number the ranks so."""
-    layout = mw.parse_layout("tp=4,dp=4,zero=3,recompute=full")
+    layout = mw.parse_layout("tp=8,dp=2,zero=3,recompute=full")
     free, bound = (
         mw.resolve("llama-3-8b", "h100:8x2", JOB, launcher=x, framework="megatron")
         for x in ("any", "megatron")

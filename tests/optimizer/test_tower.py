@@ -100,7 +100,7 @@ def test_the_first_stage_of_gemma_3_gives_up_what_its_tower_takes() -> None:
     assert table.tower is not None
     layers = float(table.tower.total[0] / table.layer_s[0].mean())
     given_up = text.layout.layers_per_stage[0] - seeing.layout.layers_per_stage[0]
-    assert 5 < layers < 12
+    assert 5 < layers < 20
     # Other stages take three quarters of it.
     assert 0.5 * layers < given_up < layers + 1
     even = replace(seeing.layout, placement=(), stage_policies=(), policies=("full",), layers_per_stage=())
