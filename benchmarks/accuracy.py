@@ -8,7 +8,9 @@ operators   single kernels and collectives, a CSV table or a folder of them, aga
         shipped numbers. Beside it each chip by its family's numbers, without the kernel's name, and at a flat efficiency.
 training    step times of published runs, YAML, against hardware/data/calibration/default.yaml: each by the fit that did not
         see its model family, by the one that did not see its source, and by that after three of the source's runs are
-        given to `calibrate`. A run of no family or source that was fitted is predicted by the shipped numbers.
+        given to `calibrate`. A run is assigned by the texts `source` and `software` of its row, not by its id: an unknown source is a
+            group of its own, and an unknown program is refused. A run of no family or source that was fitted is predicted by
+            the shipped numbers.
 
 Prints errors by class and what was refused and why, then one JSON summary line.
 """

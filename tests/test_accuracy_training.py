@@ -28,6 +28,7 @@ from training_accuracy.parameters import PARAMETERS, file_of
 from training_accuracy.remat import remat_of
 from training_accuracy.score import errors, ranked
 from training_accuracy.shipped import CALIBRATION, RUNS, fixed, load, without_bad
+from training_accuracy.software import software_of, source_of
 from training_accuracy.written import _band
 
 # Every spelling of the shipped rows, and what backward makes again of a dense layer.
@@ -180,6 +181,151 @@ def test_a_run_of_an_unknown_source_is_predicted_by_the_shipped_numbers(cases: l
     assert predict([other], "source", load(), fixed())[0] == pytest.approx(rates.predicted_s(other))
     shipped = load_efficiency("default", load_chip("h100"), "llm-foundry")
     assert other.predicted_s(shipped) == pytest.approx(rates.predicted_s(other), rel=2e-3)
+
+
+def _put(row: dict, path: str, value: object) -> dict:
+    """A copy of a row with one value replaced, by a path of keys."""
+    first, _, rest = path.partition(".")
+    return {**row, first: _put(row[first], rest, value) if rest else value}
+
+
+WRONG = {
+    "id": (5, None),
+    "remat": (3, True),
+    "note": (5,),
+    "offload": (5,),
+    "dtype": (7,),
+    "software": (None, 7),
+    "source": (7,),
+    "model": (None, []),
+    "layout": (None, []),
+    "measured": ("x",),
+    "global_batch": (None, 0, "512"),
+    "micro_batch": (0, True),
+    "hardware.chip": (None, 3),
+    "hardware.chips": (0, -8, "eight", None, True, 10**12),
+    "hardware.nvlink_domain": (3,),
+    "hardware.slices": (3,),
+    "model.hidden": ("x", -1),
+    "model.heads": (0, 7),
+    "model.kv_heads": (5,),
+    "model.layers": (float("nan"), 1.5),
+    "model.seq": (None, 0),
+    "model.mlp_type": ("weird",),
+    "model.experts": (8,),
+    "layout.xp": (2,),
+    "layout.tp": (0, 1.5),
+    "layout.zero_stage": (4,),
+    "measured.step_time_s": ("fast", [1], -1, 0, float("nan"), float("inf"), True, 1e-300, 1e300),
+    "measured.tokens_per_s_per_chip": (0, -1.0, float("inf"), "x"),
+    "derived_step_time_s": (-1.0, float("nan")),
+}
+
+
+@pytest.mark.parametrize("path", WRONG)
+def test_one_wrong_value_is_one_refusal_that_names_it(rows: list[dict], path: str) -> None:
+    good = next(r for r in rows if r["id"].startswith("lf-h100"))
+    bad = [_put(good, path, value) for value in WRONG[path]]
+    priced, refused = read_cases([good, *bad, good])
+    assert len(priced) == 2, "rows beside it are priced"
+    assert len(refused) == len(bad)
+    for one in refused:
+        assert one.text.startswith("row: "), one.text
+        assert path.split(".")[-1] in one.text
+        assert "\n" not in one.text
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "told"),
+    [
+        ("lf-h100", {"layout.tp": 128, "layout.dp": 4, "layout.fsdp": 4}, "layout: tp=128 does not fit"),
+        ("lf-h100", {"layout.tp": 2}, "layout: 1024 devices, the cluster has 512"),
+        ("lf-h100", {"layout.ep": 8}, "layout: ep 8 of a model without experts"),
+        ("lf-h100", {"offload": "activations of x layers to host"}, "offload: "),
+        ("lf-h100", {"measured.step_time_s": 1e-4}, "step time: 0.0001 s is less than"),
+        ("mb-26-06-deepseekv3", {"layout.ep": 3}, "ep*etp=3 does not divide"),
+        ("mb-26-06-deepseekv3", {"model.topk": 1000}, "row: model: topk 1000 is more than"),
+    ],
+)
+def test_what_cannot_be_is_refused(rows: list[dict], start: str, change: dict, told: str) -> None:
+    row = next(r for r in rows if r["id"].startswith(start))
+    case_of(row)
+    for path, value in change.items():
+        row = _put(row, path, value)
+    with pytest.raises(InputError) as error:
+        case_of(row)
+    assert str(error.value).startswith(told)
+
+
+def test_a_rate_alone_tells_the_step(rows: list[dict]) -> None:
+    row = next(r for r in rows if r["id"].startswith("lf-h100") and r["hardware"]["chips"] == 512)
+    tokens = row["global_batch"] * row["model"]["seq"]
+    rate = tokens / 512 / 20.0
+    given = {**row, "derived_step_time_s": None, "measured": {"tokens_per_s_per_chip": rate}}
+    assert case_of(given).step_s == pytest.approx(20.0)
+    with pytest.raises(InputError, match=r"tokens_per_s_per_chip is 1e\+300"):
+        case_of({**given, "measured": {"tokens_per_s_per_chip": 1e300}})
+
+
+def test_source_and_program_do_not_hang_on_the_id(rows: list[dict]) -> None:
+    """Of every shipped row, by the same functions under a name that tells nothing; each group has a fold."""
+    known = {key for keys, _ in load().folds["source"] for key in keys}
+    for row in rows:
+        other = {**row, "id": "x"}
+        assert (source_of(other), software_of(other)) == (source_of(row), software_of(row))
+    priced = read_cases([{**r, "id": f"x{i}"} for i, r in enumerate(rows)])[0]
+    assert {c.source for c in priced} == known
+
+
+@pytest.mark.parametrize(
+    ("software", "program"),
+    [
+        ("torchtitan 0.2", "torch-fsdp"),
+        ("Megatron-LM 1.0", "megatron-core"),
+        ("Paxos", None),
+        ("DeepSpeed 0.17", None),
+        ("my MaxText", None),
+    ],
+)
+def test_an_unknown_program_is_refused_and_an_unknown_source_is_its_own(
+    rows: list[dict], software: str, program: str | None
+) -> None:
+    row = next(r for r in rows if r["id"].startswith("lf-h100"))
+    row = {**row, "source": "our own cluster", "software": software}
+    if program is None:
+        with pytest.raises(InputError, match="software: no entry for"):
+            case_of(row)
+    else:
+        case = case_of(row)
+        assert (case.source, case.software) == ("our own cluster", program)
+
+
+@pytest.mark.parametrize("given", ["none", "one refused", "one", "two of one batch"])
+@pytest.mark.filterwarnings("error")
+def test_a_small_file_is_judged_without_warnings_and_without_nan(
+    rows: list[dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, given: str
+) -> None:
+    row = next(r for r in rows if r["id"].startswith("lf-h100"))
+    kept = {
+        "none": [],
+        "one refused": [{**row, "remat": 3}],
+        "one": [row],
+        "two of one batch": [row, {**row, "id": "b", "source": "us", "micro_batch": 4}],
+    }[given]
+    path, page = tmp_path / "runs.yaml", tmp_path / "page.md"
+    path.write_text(json.dumps(kept))
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", "training", str(path), "--page", str(page)])
+    assert accuracy.main() == 0
+    out, err = capsys.readouterr()
+    *lines, last = out.splitlines()
+    found = json.loads(last, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    priced = 0 if given in ("none", "one refused") else len(kept)
+    assert lines[0].startswith(f"{len(kept)} rows: {priced} priced")
+    assert found["priced"] == found["family"]["all"]["rows"] == priced
+    assert found["drawn_three_mape"] is None
+    assert not err
+    assert "nan" not in page.read_text()
+    assert ("row: remat is 3; expected a text" in out) == (given == "one refused")
 
 
 def test_ranking_by_hand(cases: list[Case]) -> None:

@@ -1,6 +1,8 @@
 """Published runs as questions to the cost model: what is priced, what is assumed, what is refused and why."""
 
 import gzip
+import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,8 +14,11 @@ import numpy as np
 import yaml
 
 from meshwright.costmodel.estimate import complete, stage_counts, step_seconds, table_of
+from meshwright.costmodel.flops import model_flops
 from meshwright.costmodel.layout import DIMENSIONS, Layout, Placement, with_stages
+from meshwright.costmodel.legal import RULES
 from meshwright.costmodel.policies import tensor_bits
+from meshwright.costmodel.rows import Rows
 from meshwright.costmodel.setting import Setting
 from meshwright.costmodel.setting import setting as setting_of
 from meshwright.costmodel.tensors import TENSORS
@@ -24,6 +29,7 @@ from meshwright.hardware.network import TorusAxis
 from training_accuracy.machines import cluster_of
 from training_accuracy.models import model_of
 from training_accuracy.remat import ASSUMED, Remat, remat_of
+from training_accuracy.rows import check, step_s
 from training_accuracy.software import JAX, dispatches_once, software_of, source_of
 
 DTYPES = {
@@ -140,8 +146,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         rows = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, ValueError, yaml.YAMLError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read as a list of runs: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError, yaml.YAMLError, EOFError, RecursionError, zlib.error) as error:
+        raise InputError(
+            f"{path}: cannot be read as a list of runs: {' '.join(str(error).split())[:200]}"
+        ) from None
     needed = ("id", "model", "hardware", "layout", "dtype", "global_batch")
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and all(k in r for k in needed) for r in rows
@@ -151,7 +159,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def read_cases(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Case], list[Refusal]]:
-    """Runs that can be priced, and those that cannot."""
+    """Runs that can be priced, and those that cannot. One bad row is one refusal."""
     cases, refused = [], []
     for row in rows:
         try:
@@ -164,36 +172,44 @@ def read_cases(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Case], list[Refu
 
 def case_of(row: Mapping[str, Any]) -> Case:
     """Errors: InputError and its kin where a run is not stated well enough, or not possible."""
-    step = _step_s(row)
+    step = step_s(check(row))
     assumed: list[str] = []
     software = software_of(row)
     setting = _setting(row, software, assumed)
     layout = _layout(row, setting, software, assumed)
     layout, counts = _stages(row, setting, layout)
+    _possible(row, setting, layout, step)
     return Case(row, setting, layout, counts, step, tuple(assumed), software, source_of(row))
 
 
-def _step_s(row: Mapping[str, Any]) -> float:
-    """Printed, from tokens/s, or from a rate under the counting of attention that its source uses."""
-    measured = row.get("measured") or {}
-    step = measured.get("step_time_s") or row.get("derived_step_time_s")
-    if step is None and (both := row.get("step_time_from_rate_s")):
-        convention = row.get("flops_convention") or ""
-        if "not stated" in convention or "not settled" in convention:
-            raise InputError("no time: a rate alone, and how attention was counted is not stated")
-        step = both["causal_attention" if "causal" in convention else "full_attention"]
-    if step is None:
-        raise InputError("no time: neither a step time nor tokens/s nor a rate")
-    return float(step)
+def _possible(row: Mapping[str, Any], setting: Setting, layout: Layout, step: float) -> None:
+    """Errors: LayoutError where a layout breaks a rule, InputError for a step that no chip can run so fast."""
+    # Sources cut chunks of their own; heads that a row does not give are no ground to refuse it on.
+    left = {"interleaved chunks are equal within a stage"}
+    if row["model"].get("heads") is None:
+        left.add("tp divides the heads")
+    given = Rows.of([layout], setting)
+    for rule in RULES:
+        if rule.name not in left and not rule.holds(setting, given).all():
+            raise LayoutError(f"layout: {rule.message(setting, layout)}")
+    training, chip = setting.training, setting.cluster.chip
+    least = model_flops(setting) / layout.devices / chip.peak_flop_per_s(training.compute_dtype)
+    if step < least:
+        raise InputError(
+            f"step time: {step:.3g} s is less than the {least:.3g} s that the model's FLOPs take at the peak of "
+            f"{layout.devices} {chip.name} in {training.compute_dtype}"
+        )
 
 
 def _setting(row: Mapping[str, Any], software: str, assumed: list[str]) -> Setting:
     model, given = model_of(row), row["model"]
     if given.get("heads") is None:
         assumed.append(f"heads {model.kinds[0].attention.heads}")
+    if row["global_batch"] is None:
+        raise InputError("row: global_batch is not stated")
     dtype = row["dtype"]
     if dtype is None:
-        if row["id"].startswith("vtrain-"):
+        if source_of(row) == "vtrain":
             dtype = "fp16"
             assumed.append("dtype fp16")
         else:
@@ -226,7 +242,7 @@ def _trainable(row: Mapping[str, Any], assumed: list[str]) -> str:
     """No row gives rank and targets of its adapters: NeMo's recipes for speed have them on queries, keys and values."""
     if row.get("task") != "lora":
         return "all"
-    found = "lora:16" if row["id"].startswith("automodel") else "lora:16:qkv"
+    found = "lora:16" if source_of(row) == "automodel" else "lora:16:qkv"
     assumed.append(f"adapters {found}")
     return found
 
@@ -236,7 +252,7 @@ def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: li
     for name in ("dp", "tp", "cp", "pp"):
         if given.get(name) is None:
             raise InputError(f"layout: {name} not stated")
-    micro_batch = row["micro_batch"]
+    micro_batch = row.get("micro_batch")
     if micro_batch is None:
         micro_batch = 1
         assumed.append("micro-batch 1")
@@ -246,6 +262,8 @@ def _layout(row: Mapping[str, Any], setting: Setting, software: str, assumed: li
         assumed.append(f"ZeRO {zero}")
     ep = given.get("ep")
     moe = any(kind.ffn.experts for kind in setting.model.kinds)
+    if not moe and (ep or 1) * (given.get("etp") or 1) > 1:
+        raise InputError(f"layout: ep {ep} of a model without experts")
     if moe and ep is None:
         raise InputError("layout: ep of a mixture not stated")
     shard = (given.get("fsdp") or dp * cp) if zero == 3 else dp * cp
@@ -290,8 +308,10 @@ def _policies(
     kinds, layers = setting.model.kinds, setting.model.layers
     words = [remat.word(kind, tensor_bits(setting.framework, kind)) for kind in kinds]
     moved = "activations" if remat.host else "none"
-    if offload.startswith("activations of"):
-        away, moved = int(offload.split()[2]), "activations"
+    if told := re.fullmatch(r"activations of (\d{1,6}) layers to host", offload, re.ASCII):
+        away, moved = int(told[1]), "activations"
+        if away > layers:
+            raise InputError(f"offload: {offload} of a model with {layers} layers")
         if len(kinds) > 1 or pp > 1:
             raise InputError(f"offload: {offload} of a model with {len(kinds)} kinds of layers")
         names = "+".join(
@@ -339,7 +359,7 @@ def _stages(row: Mapping[str, Any], setting: Setting, layout: Layout) -> tuple[L
         cut = replace(cut, layers_per_stage=tuple(each))
         return replace(layout, layers_per_stage=tuple(each)), stage_counts(setting, [cut])[0]
     counts = stage_counts(setting, [cut])[0]
-    if not row["id"].startswith("bs-"):
+    if source_of(row) != "bigscience":
         counts = _balanced(setting, layout, counts)
     return replace(layout, layers_per_stage=cut.layers_per_stage), counts
 

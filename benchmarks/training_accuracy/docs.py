@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from training_accuracy.score import Number, told
+
 NAMES = {"family": "model family left out", "source": "whole source left out"}
 HEAD = """\
 # How true step times are to published runs
@@ -13,6 +15,12 @@ The default calibration (`hardware/data/calibration/default.yaml`) is fitted to 
 `benchmarks/fit.py`. Every error below is of runs that the fit did not see: their model family left out (the program and
 cluster are known from other models), or their whole source (new cluster, new program). *Flat* is the geometric mean share of
 peak of the other runs by chip and dtype.
+
+A run is assigned by what its row says, not by its id: its source by the start of `source`, its program by the start of
+`software` (tables in `benchmarks/training_accuracy/software.py`). A source that is not listed is a group of its own, and its
+runs are predicted by the shipped numbers in the table of sources left out; a program that is not listed is refused. So is a row
+with a value of a wrong type or that cannot be; the judge prints the field and goes on. `measured` may give `step_time_s`, or
+`tokens_per_s_per_chip` alone.
 """
 
 
@@ -21,8 +29,8 @@ def page(found: Mapping[str, Any]) -> str:
     refused = found["refused"]
     why = ", ".join(f"{n} {reason}" for reason, n in sorted(refused.items()))
     rows, priced, bad = (found[name] for name in ("rows", "priced", "bad_rows"))
-    told = f"{rows} published runs: {priced} priced, {bad} known to be bad, {sum(refused.values())} refused ({why})."
-    out = [HEAD, told, ""]
+    count = f"{rows} published runs: {priced} priced, {bad} known to be bad, {sum(refused.values())} refused ({why})."
+    out = [HEAD, count, ""]
     out += [
         "| runs | rows | MAPE | bias | 90% are within | within 10% | within 20% |",
         "|---|---|---|---|---|---|---|",
@@ -35,7 +43,10 @@ def page(found: Mapping[str, Any]) -> str:
     if "calibrated" in found:
         out.append(_row("**source left out, three of its runs given to `calibrate`**", found["calibrated"]))
         before, drawn = found["calibrated"]["same_rows_before"], found["drawn_three_mape"]
-        out += ["", f"The same rows before: {before:.1%}; mean over seeded draws of three runs: {drawn:.1%}."]
+        out += [
+            "",
+            f"The same rows before: {told(before, '.1%')}; mean over seeded draws of three runs: {told(drawn, '.1%')}.",
+        ]
     out += [
         "",
         "## By source and chip",
@@ -46,7 +57,8 @@ def page(found: Mapping[str, Any]) -> str:
     for label in ("source", "chip"):
         family, source = (found[s]["classes"][label] for s in NAMES)
         out += [
-            f"| {k} | {e['rows']} | {e['mape']:.1%} | {source[k]['mape']:.1%} |" for k, e in family.items()
+            f"| {k} | {e['rows']} | {told(e['mape'], '.1%')} | {told(source[k]['mape'], '.1%')} |"
+            for k, e in family.items()
         ]
     out += [
         "",
@@ -62,9 +74,11 @@ def page(found: Mapping[str, Any]) -> str:
     for split, name in NAMES.items():
         for label, key in (("", "ranking"), (", without odd rows", "ranking_without_odd")):
             rank, plain = found[split][key], found[split]["flat_ranking"]
+            if not rank["groups"]:
+                continue
             out.append(
                 f"| {name}{label} | {rank['groups']} | {rank['regret']:.1%} | {rank['worst_regret']:.1%} | "
-                f"{rank['best_of_three']:.1%} | {rank['top_1']:.0%} | {rank['kendall_tau']:.2f} | {plain['regret']:.1%} |"
+                f"{rank['best_of_three']:.1%} | {rank['top_1']:.0%} | {rank['kendall_tau']:.2f} | {told(plain.get('regret'), '.1%')} |"
             )
     out += [
         "",
@@ -76,12 +90,13 @@ def page(found: Mapping[str, Any]) -> str:
     ]
     for split, name in NAMES.items():
         bands = ", ".join(f"{k} {low:.2f} to {high:.2f}" for k, (low, high) in found[split]["band"].items())
-        out.append(f"- {name}: {bands}; {found[split]['band_holds']:.0%} of runs lie inside")
+        inside = told(found[split]["band_holds"], ".0%")
+        out.append(f"- {name}: {bands or 'no runs'}; {inside} of runs lie inside")
     return "\n".join(out) + "\n"
 
 
-def _row(name: str, e: Mapping[str, float]) -> str:
+def _row(name: str, e: Mapping[str, Number]) -> str:
     return (
-        f"| {name} | {e['rows']} | {e['mape']:.1%} | {e['bias']:+.1%} | {e['p90']:.0%} | {e['within_10']:.0%} | "
-        f"{e['within_20']:.0%} |"
+        f"| {name} | {e['rows']} | {told(e['mape'], '.1%')} | {told(e['bias'], '+.1%')} | {told(e['p90'], '.0%')} | "
+        f"{told(e['within_10'], '.0%')} | {told(e['within_20'], '.0%')} |"
     )

@@ -74,7 +74,7 @@ def effect_of(found: Fit, case: Case) -> float:
 
 
 def flat(cases: Sequence[Case], keys: Array) -> Array:
-    """Seconds by one share of the peak per chip and dtype, the geometric mean of the other groups' runs."""
+    """Seconds by one share of the peak per chip and dtype, the geometric mean of the other groups' runs; nan without others."""
     work = np.array([
         model_flops(c.setting) / c.layout.devices / c.setting.cluster.chip.peak_flop_per_s(c.setting.training.compute_dtype)
         for c in cases
@@ -88,7 +88,7 @@ def flat(cases: Sequence[Case], keys: Array) -> Array:
             lambda c: "",
         )
     ]
-    out = np.zeros(len(cases))
+    out = np.full(len(cases), np.nan)
     for i in range(len(cases)):
         for kind in kinds:
             there = [j for j in range(len(cases)) if kind[j] == kind[i] and keys[j] != keys[i]]

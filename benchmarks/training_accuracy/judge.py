@@ -11,7 +11,17 @@ import numpy as np
 from training_accuracy import calibrated
 from training_accuracy.cases import Case, Refusal, read_cases, read_rows
 from training_accuracy.folds import KEYS, effect_of, flat
-from training_accuracy.score import CLASSES, NEAR_BAND, band_of, by_class, errors, macro, ranked, ranking
+from training_accuracy.score import (
+    CLASSES,
+    NEAR_BAND,
+    band_of,
+    by_class,
+    errors,
+    macro,
+    plain,
+    ranked,
+    ranking,
+)
 from training_accuracy.shipped import Fits, fixed, is_odd, load, rates_of, without_bad
 
 Array = np.ndarray
@@ -104,22 +114,22 @@ def summary(done: Judged) -> dict[str, Any]:
         "priced": len(cases),
         "bad_rows": len(done.bad),
         "refused": dict(Counter(r.reason for r in done.refused)),
-        "drawn_three_mape": float(f"{done.drawn:.4g}"),
+        "drawn_three_mape": plain(done.drawn),
     }
     for split in SPLITS:
         seconds = done.seconds[split]
         classes = by_class(cases, seconds, measured)
         bands, holds = band_coverage(cases, seconds, split)
         groups = ranked(cases, seconds)
-        even = np.array([not is_odd(c) for c in cases])
+        even = np.array([not is_odd(c) for c in cases], dtype=bool)
         usual = ranked([c for c, e in zip(cases, even, strict=True) if e], seconds[even])
         out[split] = {
             "all": errors(seconds, measured),
             "flat": errors(done.flat[split], measured),
             "macro_mape": macro(classes),
             "classes": {name: classes[name] for name in CLASSES},
-            "band": {kind: [float(f"{v:.4g}") for v in band] for kind, band in bands.items()},
-            "band_holds": float(f"{holds:.4g}"),
+            "band": {kind: [plain(v) for v in band] for kind, band in bands.items()},
+            "band_holds": plain(holds),
             "band_aims": NEAR_BAND,
             "ranking": ranking(groups),
             "ranking_without_odd": ranking(usual),

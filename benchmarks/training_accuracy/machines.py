@@ -8,6 +8,7 @@ from typing import Any
 
 from meshwright.hardware.cluster import Cluster, parse_cluster
 from meshwright.hardware.errors import InputError
+from training_accuracy.software import source_of
 
 CHIPS = {
     "A100": "a100",
@@ -38,7 +39,7 @@ def cluster_of(row: Mapping[str, Any]) -> Cluster:
         raise InputError(f"chip: {given['chip']} is not in the catalogue")
     if given["chip"].startswith("TPU"):
         return _parse(_slices(chip, given["chips"], given.get("slices") or 1))
-    node = 72 if given.get("nvlink_domain") == 72 else given["per_node"] or 8
+    node = 72 if given.get("nvlink_domain") == 72 else given.get("per_node") or 8
     domain = next(n for n in range(min(node, given["chips"]), 0, -1) if given["chips"] % n == 0)
     domain = (
         next((n for n in (64, 32) if n <= domain and given["chips"] % n == 0), domain)
@@ -53,7 +54,7 @@ def cluster_of(row: Mapping[str, Any]) -> Cluster:
 def _fabric(row: Mapping[str, Any]) -> str | None:
     """The network between nodes where a row or its source says it; None for the chip's usual one."""
     note = row["hardware"].get("note") or ""
-    if row["id"].startswith("bs-"):
+    if source_of(row) == "bigscience":
         return str(FABRICS / "jean-zay.yaml")
     if "800 Gb/s per node" in note:
         return str(FABRICS / "vtrain.yaml")

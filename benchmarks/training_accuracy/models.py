@@ -66,7 +66,10 @@ def _attention(given: Mapping[str, Any]) -> tuple[int, int, int, int]:
         heads = width // HEAD_DIM
         if heads * HEAD_DIM != width:
             # Of BigScience's trials of h = 14400: 100 heads of 144 divide over tp 4, not over 8; 96 of 150 do.
-            heads = next(n for n in range(heads, 0, -1) if width % n == 0 and n % 8 == 0)
+            fits = (n for n in range(heads, 0, -1) if width % n == 0 and n % 8 == 0)
+            heads = next(fits, 0)
+            if not heads:
+                raise InputError(f"no shape: heads not given, and hidden {width} tells none")
     dim = given.get("head_dim") or width // heads
     return heads, given.get("kv_heads") or heads, dim, dim
 

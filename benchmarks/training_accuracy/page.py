@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from meshwright.hardware.errors import InputError
 from training_accuracy.judge import SPLITS, Judged
+from training_accuracy.score import Number, told
 
 HEAD = "{:34} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7}"
 COLUMNS = ("rows", "MAPE", "bias", "p90", "<= 10%", "<= 20%")
@@ -27,7 +29,7 @@ def lines(done: Judged, found: Mapping[str, Any]) -> list[str]:
         out.append(HEAD.format(NAMES[split], *COLUMNS))
         out += [_line("all", of["all"]), _line("one share of peak (flat)", of["flat"])]
         out.append(
-            f"mean over sources of their MAPE: {of['macro_mape']:.1%}; the 80% band holds {of['band_holds']:.0%}"
+            f"mean over sources of their MAPE: {told(of['macro_mape'], '.1%')}; the 80% band holds {told(of['band_holds'], '.0%')}"
         )
         for name, labels in of["classes"].items():
             out += [_line(f"{name}: {label}", errors) for label, errors in labels.items()]
@@ -36,11 +38,12 @@ def lines(done: Judged, found: Mapping[str, Any]) -> list[str]:
             out.append(
                 f"ranking of {rank['groups']} groups: regret {rank['regret']:.1%} (worst {rank['worst_regret']:.1%}), best of "
                 f"the first three {rank['best_of_three']:.1%}, first right {rank['top_1']:.0%}, Kendall's tau "
-                f"{rank['kendall_tau']:.2f}; flat: regret {plain['regret']:.1%}"
+                f"{rank['kendall_tau']:.2f}; flat: regret {told(plain.get('regret'), '.1%')}"
             )
             even = of["ranking_without_odd"]
             out.append(
-                f"without odd rows: regret {even['regret']:.1%}, best of three {even['best_of_three']:.1%}"
+                f"without odd rows: regret {told(even.get('regret'), '.1%')}, "
+                f"best of three {told(even.get('best_of_three'), '.1%')}"
             )
             out += [
                 f"    {s}: {r['groups']} groups, regret {r['regret']:.1%}, best of three {r['best_of_three']:.1%}"
@@ -52,11 +55,12 @@ def lines(done: Judged, found: Mapping[str, Any]) -> list[str]:
         out.append(_line("by rule", found["calibrated"]))
         out.append(
             f"the same rows before: {found['calibrated']['same_rows_before']:.1%}; mean over seeded draws of three: "
-            f"{found['drawn_three_mape']:.1%}"
+            f"{told(found['drawn_three_mape'], '.1%')}"
         )
         out.append("")
     off = np.log(done.seconds["family"] / done.measured)
-    out.append("furthest off: predicted over measured - 1, its family left out")
+    if done.cases:
+        out.append("furthest off: predicted over measured - 1, its family left out")
     for i in np.argsort(-np.abs(off), kind="stable")[:15]:
         case = done.cases[i]
         assumed = f" (assumed {', '.join(case.assumed)})" if case.assumed else ""
@@ -66,15 +70,17 @@ def lines(done: Judged, found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _line(name: str, of: Mapping[str, float]) -> str:
+def _line(name: str, of: Mapping[str, Number]) -> str:
     return HEAD.format(
-        name[:34], of["rows"], f"{of['mape']:.1%}", f"{of['bias']:+.1%}", f"{of['p90']:.0%}",
-        f"{of['within_10']:.0%}", f"{of['within_20']:.0%}",
+        name[:34], of["rows"], told(of["mape"], ".1%"), told(of["bias"], "+.1%"), told(of["p90"], ".0%"),
+        told(of["within_10"], ".0%"), told(of["within_20"], ".0%"),
     )  # fmt: skip
 
 
 def scatter(done: Judged, path: Path) -> None:
-    """Predicted against measured, source left out; needs the extra `plot`."""
+    """Predicted against measured, source left out; needs the extra `plot`. Errors: InputError where no run is priced."""
+    if not done.cases:
+        raise InputError("no run is priced, so there is nothing to plot; leave --plot out to read why")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -38,27 +38,35 @@ def _size(chips: int) -> str:
     )
 
 
-def errors(seconds: Array, measured: Array, weight: Array | None = None) -> dict[str, float]:
-    """MAPE, bias (geometric mean ratio - 1), 90th percentile, shares within 10% and 20%."""
+Number = float | None  # None where there is nothing to take it of
+
+
+def errors(seconds: Array, measured: Array) -> dict[str, Number]:
+    """MAPE, bias (geometric mean ratio - 1), 90th percentile, shares within 10% and 20%, of runs that have a prediction."""
+    there = np.isfinite(seconds)
+    if not there.any():
+        return {"rows": 0} | dict.fromkeys(("mape", "bias", "p90", "within_10", "within_20"))
+    seconds, measured = seconds[there], measured[there]
     off = seconds / measured - 1.0
     return {
         "rows": len(off),
-        "mape": _r(np.abs(off).mean()),
-        "bias": _r(np.exp(np.log(seconds / measured).mean()) - 1.0),
-        "p90": _r(np.quantile(np.abs(off), 0.9)),
-        "within_10": _r((np.abs(off) <= 0.1).mean()),
-        "within_20": _r((np.abs(off) <= 0.2).mean()),
+        "mape": plain(np.abs(off).mean()),
+        "bias": plain(np.exp(np.log(seconds / measured).mean()) - 1.0),
+        "p90": plain(np.quantile(np.abs(off), 0.9)),
+        "within_10": plain((np.abs(off) <= 0.1).mean()),
+        "within_20": plain((np.abs(off) <= 0.2).mean()),
     }
 
 
-def _r(value: Any) -> float:
-    return float(f"{float(value):.4g}")
+def plain(value: Any) -> Number:
+    """Four digits; None for what is no number, which JSON cannot hold."""
+    return float(f"{float(value):.4g}") if np.isfinite(value) else None
 
 
 def by_class(
     cases: Sequence[Case], seconds: Array, measured: Array
-) -> dict[str, dict[str, dict[str, float]]]:
-    out: dict[str, dict[str, dict[str, float]]] = {}
+) -> dict[str, dict[str, dict[str, Number]]]:
+    out: dict[str, dict[str, dict[str, Number]]] = {}
     for name, key in CLASSES.items():
         labels = np.array([key(c) for c in cases])
         out[name] = {
@@ -68,9 +76,15 @@ def by_class(
     return out
 
 
-def macro(classes: Mapping[str, Mapping[str, Mapping[str, float]]], of: str = "source") -> float:
+def macro(classes: Mapping[str, Mapping[str, Mapping[str, Number]]], of: str = "source") -> Number:
     """Mean over sources of their MAPE."""
-    return _r(np.mean([e["mape"] for e in classes[of].values()]))
+    known = [e["mape"] for e in classes[of].values() if e["mape"] is not None]
+    return plain(np.mean(known)) if known else None
+
+
+def told(value: Number, form: str) -> str:
+    """A number as a page prints it; a dash where there is none."""
+    return "-" if value is None else format(value, form)
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class Ranked:
     regret: float
     best_of_three: float
     top_1: bool
-    tau: float
+    tau: Number
 
 
 def ranked(cases: Sequence[Case], seconds: Array) -> list[Ranked]:
@@ -95,7 +109,7 @@ def ranked(cases: Sequence[Case], seconds: Array) -> list[Ranked]:
         groups[case.group][case.config].append(i)
     out = []
     for layouts in groups.values():
-        if len(layouts) < 3:
+        if len(layouts) < 3 or not all(np.isfinite(seconds[rows]).all() for rows in layouts.values()):
             continue
         measured = np.array([np.mean([cases[i].step_s for i in rows]) for rows in layouts.values()])
         predicted = np.array([np.mean([seconds[i] for i in rows]) for rows in layouts.values()])
@@ -106,27 +120,27 @@ def ranked(cases: Sequence[Case], seconds: Array) -> list[Ranked]:
                 f"{case.setting.model.name} on {case.setting.cluster.devices}",
                 case.source,
                 len(layouts),
-                _r(measured[order[0]] / best - 1.0),
-                _r(measured[order[:3]].min() / best - 1.0),
+                plain(measured[order[0]] / best - 1.0),
+                plain(measured[order[:3]].min() / best - 1.0),
                 bool(measured[order[0]] == best),
-                _r(kendalltau(measured, predicted).statistic),
+                plain(kendalltau(measured, predicted).statistic),
             )
         )
     return out
 
 
-def ranking(groups: Sequence[Ranked]) -> dict[str, float]:
+def ranking(groups: Sequence[Ranked]) -> dict[str, Number]:
     """Regret: time of the layout that is predicted fastest over the fastest measured, - 1; likewise of the best of the
     three predicted fastest. Means over groups."""
     if not groups:
         return {"groups": 0}
     return {
         "groups": len(groups),
-        "regret": _r(np.mean([g.regret for g in groups])),
-        "worst_regret": _r(max(g.regret for g in groups)),
-        "best_of_three": _r(np.mean([g.best_of_three for g in groups])),
-        "top_1": _r(np.mean([g.top_1 for g in groups])),
-        "kendall_tau": _r(np.mean([g.tau for g in groups if np.isfinite(g.tau)] or [0.0])),
+        "regret": plain(np.mean([g.regret for g in groups])),
+        "worst_regret": plain(max(g.regret for g in groups)),
+        "best_of_three": plain(np.mean([g.best_of_three for g in groups])),
+        "top_1": plain(np.mean([g.top_1 for g in groups])),
+        "kendall_tau": plain(np.mean([g.tau for g in groups if g.tau is not None] or [0.0])),
     }
 
 

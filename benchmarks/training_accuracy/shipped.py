@@ -97,7 +97,7 @@ def _plain(fit: Fit) -> dict[str, Any]:
 
 
 def _fit(data: dict[str, Any]) -> Fit:
-    effects = {tuple(k.split("/")): v for k, v in data["effects"].items()}
+    effects = {tuple(k.rsplit("/", 1)): v for k, v in data["effects"].items()}
     return Fit(np.array(data["x"]), effects, np.array(data["spread"]))
 
 
