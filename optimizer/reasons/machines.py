@@ -37,7 +37,7 @@ def roomier(setting: Setting) -> Iterator[Setting]:
     for chip in sorted(alike, key=lambda c: c.memory_bytes):
         try:
             changed = _on(setting, f"{chip.name}:{shape}")
-            rates = load_efficiency(setting.efficiency.name, chip)
+            rates = load_efficiency(setting.efficiency.name, chip, setting.framework.software)
         except MeshwrightError:  # no such shape of that chip, or rates from a file that only its path names
             continue
         if setting.training.compute_dtype in chip.peak:

@@ -23,7 +23,7 @@ from meshwright.optimizer import bounds, cuts, entries, program, settle, solve, 
 from meshwright.optimizer.solve import Search, SolveOptions
 
 # Small instances of the random mix in which several plans lie within two percent of the best.
-CLOSE = (18, 95, 125, 154, 155, 183, 219, 246)
+CLOSE = (7, 10, 18, 21, 95, 125)
 # Small ones in which memory decides, by the stage that decides it.
 TIGHT = ((4, 12, 14, 28, 42, 53, 60, 66, 101), (125, 517, 777, 811, 828))
 # Where dualpipev is asked for and memory decides.
