@@ -102,7 +102,8 @@ def balance_of(given: Setting, plan: Plan, why: Explanation) -> Balance:
     compute_s = sum(o.flop_s for o in why.operators)
     hbm_s = sum(o.hbm_s for o in why.operators)
     if "optimizer" not in plan.layout.offload:  # its bytes, at peak
-        hbm_s += plan.estimate.parts["optimizer"] * given.rates.hbm_bytes_per_s / chip.hbm_bytes_per_s
+        moving_s = plan.estimate.parts["optimizer"] - given.rates.step_s  # the rest moves nothing
+        hbm_s += moving_s * given.rates.hbm_bytes_per_s / chip.hbm_bytes_per_s
     busy = [("HBM", chip.hbm_bytes_per_s, hbm_s)]
     busy += [(link.name, link.bytes_per_s, link.floor_s) for link in why.links]
     resources = [_resource(name, rate, seconds, compute_s, peak) for name, rate, seconds in busy]
