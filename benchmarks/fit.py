@@ -24,8 +24,7 @@ from meshwright.hardware.errors import MeshwrightError
 def fits_of(cases: Sequence[Case], numbers: dict[str, Any], workers: int) -> Fits:
     """On all runs, and with each group of each split left out."""
     model = Model(cases, numbers, workers)
-    every = np.ones(len(cases), bool)
-    full, slopes = fit(model, every, say=lambda text: print(text, file=sys.stderr))
+    full, slopes = fit(model, say=lambda text: print(text, file=sys.stderr))
     found = Fits(full)
     for split in SPLITS:
         folds = groups_of(cases, split)

@@ -157,11 +157,8 @@ def all_to_all_loads(
         else:
             index = members[0]
             reach = 1.0 if network.beyond(index) else inner * factor / size
-            if copies is not None and network.beyond(index):
-                met = sent_bytes * _met(size / inner, copies) * (1.0 - own * inner / size)
-                crossing = np.where(factor > 1, met, 0.0)
-            else:
-                crossing = np.where(factor > 1, sent_bytes * (reach - own * inner / size), 0.0)
+            met = _met(size / inner, copies) if copies is not None and network.beyond(index) else 1.0
+            crossing = np.where(factor > 1, sent_bytes * met * (reach - own * inner / size), 0.0)
             loads[..., index] = crossing / network.rate(index) + _switch_latency_s(network, index, factor)
         inner = inner * factor
     return loads

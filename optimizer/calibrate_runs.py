@@ -29,7 +29,6 @@ PRIORS: dict[str, float] = {
 }
 TOLD = 0.8  # a spread above this share of its prior's says that the runs did not tell the number
 RUN_SD = 0.05  # of the logarithm of a run's step seconds, beside what the numbers explain
-_SHARES = ("matmul", "attention", "scale_up", "scale_out")
 _ROUNDS, _STEP = 5, 0.02
 
 

@@ -29,9 +29,6 @@ from training_accuracy.score import errors, ranked
 from training_accuracy.shipped import CALIBRATION, RUNS, fixed, load, without_bad
 from training_accuracy.written import _band
 
-# Every spelling of the shipped rows, and what backward makes again of a dense layer.
-SPELLINGS = 38
-
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
@@ -159,7 +156,9 @@ def test_a_linear_fit_gives_its_parameters_back() -> None:
     slopes = rng.normal(size=(600, n))
     true = rng.uniform(-0.2, 0.0, n)
     measured = slopes @ true
-    found = solve(np.zeros(600), slopes, np.zeros(n), measured, np.ones(600), np.arange(600) % count, count)
+    found = solve(
+        np.zeros(600), slopes, np.zeros(n), measured, np.ones(600), np.arange(600) % count, ("a", "b")
+    )
     assert np.abs(found.x - true).max() < 0.02
 
 

@@ -7,7 +7,7 @@ counts for more than SOURCE_ROWS rows.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
@@ -37,7 +37,6 @@ class Model:
     cases: Sequence[Case]
     fixed: dict[str, Any]
     workers: int = 2
-    _seen: dict[Any, Array] = field(default_factory=dict)
 
     @property
     def effects(self) -> tuple[list[tuple[str, str]], Array]:
@@ -47,7 +46,8 @@ class Model:
 
     def log_s(self, x: Array) -> Array:
         """Logarithm of predicted step seconds, [rows]."""
-        return _log_s(self.cases, x, self.fixed)
+        rates = Rates(x, self.fixed)
+        return np.log([rates.predicted_s(case) for case in self.cases])
 
     def jacobian(self, x: Array) -> tuple[Array, Array]:
         """(logarithms, their derivatives by parameter [rows, parameters])."""
@@ -59,11 +59,6 @@ class Model:
         else:
             done = [_jacobian(job) for job in jobs]
         return np.concatenate([a for a, _ in done]), np.concatenate([b for _, b in done])
-
-
-def _log_s(cases: Sequence[Case], x: Array, fixed: dict[str, Any]) -> Array:
-    rates = Rates(x, fixed)
-    return np.log([rates.predicted_s(case) for case in cases])
 
 
 class Rates:
@@ -122,14 +117,20 @@ def weights(cases: Sequence[Case], used: Array) -> Array:
 
 
 def solve(
-    log_s: Array, slopes: Array, at: Array, measured: Array, weight: Array, effects: Array, count: int
+    log_s: Array,
+    slopes: Array,
+    at: Array,
+    measured: Array,
+    weight: Array,
+    effects: Array,
+    names: Sequence[Any],
 ) -> Fit:
     """One linearised fit around `at`: the best parameters and effects, and their spread.
 
     Reweighted least squares, whose weights are those of the pseudo-Huber loss; a parameter that passes its largest value
     is held there and the rest fitted again.
     """
-    n, used = len(at), weight > 0
+    n, count, used = len(at), len(names), weight > 0
     sd = np.array([p.sd for p in PARAMETERS])
     root = np.sqrt(weight[used]) / SIGMA
     design = np.zeros((used.sum(), count))
@@ -144,7 +145,7 @@ def solve(
         normal, right = (rows * soft[:, None]).T @ rows + prior, (rows * soft[:, None]).T @ target
         z = _held(normal, right, most)
     spread = np.sqrt(np.diag(np.linalg.inv(normal)))[:n]
-    return Fit(z[:n], {str(i): float(e) for i, e in enumerate(z[n:])}, spread)
+    return Fit(z[:n], dict(zip(names, z[n:].tolist(), strict=True)), spread)
 
 
 def _held(normal: Array, right: Array, most: Array) -> Array:
@@ -161,27 +162,20 @@ def _held(normal: Array, right: Array, most: Array) -> Array:
         z[over], free = most[over], free & ~over
 
 
-def fit(
-    model: Model,
-    used: Array,
-    at: Array | None = None,
-    rounds: int = ROUNDS,
-    say: Callable[[str], None] = lambda _: None,
-) -> tuple[Fit, Array]:
-    """The fit on the used runs, and derivatives at its end."""
-    x = start() if at is None else at
+def fit(model: Model, say: Callable[[str], None] = lambda _: None) -> tuple[Fit, Array]:
+    """The fit on all runs, and derivatives at its end."""
+    x = start()
     measured = np.log([c.step_s for c in model.cases])
     names, effects = model.effects
-    weight = weights(model.cases, used)
-    for r in range(rounds):
+    weight = weights(model.cases, np.ones(len(model.cases), bool))
+    for r in range(ROUNDS):
         log_s, slopes = model.jacobian(x)
-        found = solve(log_s, slopes, x, measured, weight, effects, len(names))
+        found = solve(log_s, slopes, x, measured, weight, effects, names)
         moved = np.abs(found.x - x).max()
         x = found.x
         say(f"round {r}: moved {moved:.3f}")
         if moved < 0.01:
             break
-    found.effects = {names[int(i)]: e for i, e in found.effects.items()}
     return found, slopes
 
 
@@ -192,12 +186,11 @@ def refit(model: Model, used: Array, full: Fit, slopes: Array) -> Fit:
     weight = weights(model.cases, used)
     x = full.x
     for _ in range(CHORDS):
-        found = solve(model.log_s(x), slopes, x, measured, weight, effects, len(names))
+        found = solve(model.log_s(x), slopes, x, measured, weight, effects, names)
         moved = np.abs(found.x - x).max()
         x = found.x
         if moved < 0.02:
             break
-    found.effects = {names[int(i)]: e for i, e in found.effects.items()}
     return found
 
 

@@ -1,53 +1,25 @@
-"""Predictions of every run by fits that did not see its model family, or its source, or by flat efficiencies."""
+"""Groups of runs that fits leave out, and predictions by flat efficiencies."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 
 from meshwright.costmodel.flops import model_flops
 from training_accuracy.cases import Case
-from training_accuracy.fitting import Fit, Model, Rates, refit
+from training_accuracy.fitting import Fit
 
 Array = np.ndarray
-FOLDS = {"family": 14, "model": 12}
+FOLDS = {"family": 14}
 KEYS: dict[str, Callable[[Case], str]] = {
     "family": lambda c: c.family,
-    "model": lambda c: c.setting.model.name,
     "source": lambda c: c.source,
-    "chip": lambda c: c.setting.cluster.chip.name,
 }
 
 
-@dataclass(frozen=True)
-class Folded:
-    """Attributes: seconds: predicted, [rows]. effects: of source and chip that are in them, in logarithms."""
-
-    seconds: Array
-    effects: Array
-
-
-def left_out(model: Model, split: str, full: Fit, slopes: Array, workers: int = 2) -> Folded:
-    """Each group of the split predicted by the fit on the others."""
-    keys = groups_of(model.cases, split)
-    names = sorted(set(keys))
-    jobs = [(model, keys != name, full, slopes) for name in names]
-    if workers > 1:
-        with get_context("fork").Pool(workers) as pool:
-            done = pool.map(_one, jobs, chunksize=1)
-    else:
-        done = [_one(job) for job in jobs]
-    seconds, effects = np.zeros(len(keys)), np.zeros(len(keys))
-    for name, (at, up) in zip(names, done, strict=True):
-        seconds[keys == name], effects[keys == name] = at, up
-    return Folded(seconds, effects)
-
-
 def groups_of(cases: Sequence[Case], split: str) -> Array:
-    """The fold of every run: a source or a chip each its own, families and models in FOLDS of like size."""
+    """The fold of every run: each source its own, families in FOLDS of like size."""
     keys = [KEYS[split](c) for c in cases]
     if split not in FOLDS:
         return np.array(keys)
@@ -57,15 +29,6 @@ def groups_of(cases: Sequence[Case], split: str) -> Array:
         least = filled.index(min(filled))
         fold[key], filled[least] = least, filled[least] + size[key]
     return np.array([f"{split} {fold[key]:02}" for key in keys])
-
-
-def _one(job: tuple[Model, Array, Fit, Array]) -> tuple[Array, Array]:
-    model, used, full, slopes = job
-    found = refit(model, used, full, slopes)
-    rates = Rates(found.x, model.fixed)
-    out = [c for c, u in zip(model.cases, used, strict=True) if not u]
-    effects = np.array([effect_of(found, c) for c in out])
-    return np.array([rates.predicted_s(c) for c in out]) * np.exp(effects), effects
 
 
 def effect_of(found: Fit, case: Case) -> float:

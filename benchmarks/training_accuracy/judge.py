@@ -10,6 +10,7 @@ import numpy as np
 
 from training_accuracy import calibrated
 from training_accuracy.cases import Case, Refusal, read_cases, read_rows
+from training_accuracy.fitting import Rates
 from training_accuracy.folds import KEYS, effect_of, flat
 from training_accuracy.score import (
     CLASSES,
@@ -22,7 +23,7 @@ from training_accuracy.score import (
     ranked,
     ranking,
 )
-from training_accuracy.shipped import Fits, fixed, is_odd, load, rates_of, without_bad
+from training_accuracy.shipped import Fits, fixed, is_odd, load, without_bad
 
 Array = np.ndarray
 SPLITS = ("family", "source")
@@ -65,7 +66,7 @@ def predict(cases: Sequence[Case], split: str, fits: Fits, numbers: dict[str, An
     out = np.zeros(len(cases))
     keys = [KEYS[split](c) for c in cases]
     found = {key: fits.of(split, key) for key in set(keys)}
-    rates = {id(fit): rates_of(fit, numbers) for fit in found.values()}
+    rates = {id(fit): Rates(fit.x, numbers) for fit in found.values()}
     for i, (case, key) in enumerate(zip(cases, keys, strict=True)):
         fit = found[key]
         out[i] = rates[id(fit)].predicted_s(case) * np.exp(effect_of(fit, case))
@@ -78,7 +79,7 @@ def after_three(cases: Sequence[Case], fits: Fits, numbers: dict[str, Any]) -> t
     for source in sorted({c.source for c in cases}):
         at = [i for i, c in enumerate(cases) if c.source == source]
         of = [cases[i] for i in at]
-        rates = rates_of(fits.of("source", source), numbers)
+        rates = Rates(fits.of("source", source).x, numbers)
         if len({c.config for c in of}) <= calibrated.GIVEN:
             continue
         out[at] = calibrated.after(of, rates, calibrated.by_rule(of))

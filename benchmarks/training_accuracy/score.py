@@ -11,7 +11,6 @@ from training_accuracy.cases import Case
 
 Array = np.ndarray
 NEAR_BAND = 0.8  # of runs that a band should hold
-TIED = 0.0
 
 CLASSES: dict[str, Callable[[Case], str]] = {
     "kind": lambda c: c.kind,

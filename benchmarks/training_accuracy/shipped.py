@@ -12,7 +12,7 @@ import yaml
 
 from meshwright.hardware.errors import InputError
 from training_accuracy.cases import BAD_ROWS, Case, Refusal
-from training_accuracy.fitting import Fit, Rates
+from training_accuracy.fitting import Fit
 from training_accuracy.parameters import PARAMETERS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -99,7 +99,3 @@ def _plain(fit: Fit) -> dict[str, Any]:
 def _fit(data: dict[str, Any]) -> Fit:
     effects = {tuple(k.rsplit("/", 1)): v for k, v in data["effects"].items()}
     return Fit(np.array(data["x"]), effects, np.array(data["spread"]))
-
-
-def rates_of(fit: Fit, numbers: dict[str, Any]) -> Rates:
-    return Rates(fit.x, numbers)
